@@ -12,7 +12,7 @@ use anyhow::Context as _;
 #[group(id = "which")]
 pub struct ClusterSelection {
     /// Name of the cluster, as given to `allot up`
-    #[arg(long, value_name = "NAME", value_parser = name, conflicts_with = "data_dir")]
+    #[arg(long, value_name = "NAME", value_parser = name)]
     pub name: Option<String>,
     /// Data directory of the cluster; default `allot` in $XDG_DATA_HOME or ~/.local/share
     #[arg(long, value_name = "DIR")]
@@ -23,8 +23,25 @@ impl ClusterSelection {
     /// The cluster's directory.
     ///
     /// # Errors
-    /// There is no home directory, and no flag names one.
+    /// There is no home directory, and no flag names one; or the cluster in the directory has another name.
     pub fn directory(&self) -> anyhow::Result<PathBuf> {
+        if let (Some(name), Some(directory)) = (&self.name, &self.data_dir) {
+            let directory = std::path::absolute(directory)?;
+            let known = registry::all().into_iter();
+            let mut known = known.filter(|record| record.data_dir == directory);
+            let known = known.next_back().or_else(|| record::Record::of(&directory));
+            if let Some(other) = known.filter(|record| record.name.as_ref() != Some(name)) {
+                let called = match &other.name {
+                    Some(name) => format!("is called {name}"),
+                    None => "has no name".to_owned(),
+                };
+                let shown = directory.display();
+                anyhow::bail!(
+                    "the cluster in {shown} {called}, not {name}: pass only one of --name and --data-dir"
+                );
+            }
+            return Ok(directory);
+        }
         if let Some(name) = &self.name {
             // One in memory, or one whose directory was named as well.
             let mut known = registry::all().into_iter().rev();

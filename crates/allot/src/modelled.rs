@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use allot_driver::{
-    Claim, ContainerEdits, DeviceMetadata, Driver, Failure, KUBELET_TIMEOUT, Plugin, Pool,
+    Boot, Claim, ContainerEdits, DeviceMetadata, Driver, Failure, KUBELET_TIMEOUT, Plugin, Pool,
     Prepared, PreparedClaim, PreparedDevice, Resources, Slice,
 };
 use allot_hardware::{Model, Prepare};
@@ -13,6 +13,10 @@ use anyhow::Context as _;
 use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
 use kube::Client;
 use tokio_util::sync::CancellationToken;
+
+use self::cpus::Cpus;
+
+mod cpus;
 
 /// One driver of a node's hardware.
 pub struct Modelled {
@@ -52,14 +56,13 @@ impl Modelled {
         })
     }
 
-    /// Runs until `stop`. Without `publish` another component looks after the ResourceSlices.
+    /// Runs until `stop`. Devices fail as `allot hardware fail` says.
     pub async fn run(
         self,
         client: Client,
         node: &str,
         kubelet_dir: &Path,
         cdi_dir: &Path,
-        publish: bool,
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
         let devices = self.slices.iter().flat_map(|slice| &slice.devices);
@@ -74,6 +77,7 @@ impl Modelled {
             driver: self.driver.clone(),
             devices,
             env: self.prepare.env,
+            cpus: self.prepare.cpus.map(Cpus::new),
         };
         let builder = Plugin::builder(&self.driver, devices)
             .client(client)
@@ -82,6 +86,7 @@ impl Modelled {
             .cdi_dir(cdi_dir)
             .cdi_kind(format!("{}/device", self.driver))
             .device_metadata(true)
+            .injected_failures(true)
             .cdi_common(ContainerEdits {
                 env: environment,
                 ..ContainerEdits::default()
@@ -91,13 +96,11 @@ impl Modelled {
             started = builder.start() => started?,
             () = stop.cancelled() => return Ok(()),
         };
-        if publish {
-            let pool = Pool {
-                slices: self.slices,
-                ..Pool::default()
-            };
-            plugin.publish(Resources::pool(node, pool))?;
-        }
+        let pool = Pool {
+            slices: self.slices,
+            ..Pool::default()
+        };
+        plugin.publish(Resources::pool(node, pool))?;
         Ok(plugin.wait_until(stop.cancelled()).await?)
     }
 }
@@ -109,6 +112,7 @@ struct Devices {
     devices: BTreeMap<String, Device>,
     /// Variables with a value for each device of a request: an attribute, or `name`.
     env: BTreeMap<String, String>,
+    cpus: Option<Cpus>,
 }
 
 impl Devices {
@@ -137,22 +141,31 @@ impl Devices {
 
 impl Driver for Devices {
     async fn prepare(&self, claim: &Claim) -> Result<Prepared, Failure> {
-        let results: Vec<_> = claim.results(&self.driver).collect();
-        let mut prepared = Vec::new();
-        for result in &results {
+        let mut results = Vec::new();
+        for result in claim.results(&self.driver) {
             let device = self.devices.get(&result.device);
             let device = device
                 .ok_or_else(|| format!("requested device is not allocatable: {}", result.device))?;
+            results.push((device, result));
+        }
+        let uid = &claim.reference().uid;
+        let cpus = match &self.cpus {
+            Some(cpus) => Some((cpus, cpus.take(uid, results.iter().copied())?)),
+            None => None,
+        };
+        let mut prepared = Vec::new();
+        for (device, result) in &results {
             let same = results
                 .iter()
-                .filter(|other| other.request == result.request);
-            let names: Vec<&str> = same.map(|other| other.device.as_str()).collect();
+                .filter(|(_, other)| other.request == result.request);
+            let names: Vec<&str> = same.map(|(_, other)| other.device.as_str()).collect();
             let env = self.env.iter().map(|(name, attribute)| {
                 let values = names.iter().map(|device| self.value(device, attribute));
                 format!("{name}={}", values.collect::<Vec<_>>().join(","))
             });
+            let of_claim = cpus.iter().map(|(all, own)| all.variable(uid, own));
             let edits = ContainerEdits {
-                env: env.collect(),
+                env: env.chain(of_claim).collect(),
                 ..Default::default()
             };
             let metadata = DeviceMetadata {
@@ -165,10 +178,24 @@ impl Driver for Devices {
                     .metadata(metadata),
             );
         }
-        Ok(prepared.into())
+        let prepared = Prepared::from(prepared);
+        match &cpus {
+            Some((_, own)) => prepared.with_state(own),
+            None => Ok(prepared),
+        }
     }
 
-    async fn unprepare(&self, _: &PreparedClaim) -> Result<(), Failure> {
+    async fn unprepare(&self, claim: &PreparedClaim) -> Result<(), Failure> {
+        if let Some(cpus) = &self.cpus {
+            cpus.give_back(&claim.reference().uid);
+        }
         Ok(())
+    }
+
+    async fn restore(&self, claims: &[PreparedClaim], _: Boot) -> Result<(), Failure> {
+        match &self.cpus {
+            Some(cpus) => cpus.restore(claims),
+            None => Ok(()),
+        }
     }
 }

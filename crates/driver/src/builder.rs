@@ -31,6 +31,7 @@ pub struct Builder<D> {
     v1beta1: bool,
     diagnostics: Option<SocketAddr>,
     taint_unhealthy: Option<String>,
+    injected_failures: bool,
     kubelet_timeout: Duration,
 }
 
@@ -71,6 +72,7 @@ impl<D: Driver> Builder<D> {
             v1beta1: true,
             diagnostics: None,
             taint_unhealthy: None,
+            injected_failures: false,
             kubelet_timeout: KUBELET_TIMEOUT,
         }
     }
@@ -203,6 +205,16 @@ impl<D: Driver> Builder<D> {
     #[must_use]
     pub fn taint_unhealthy(mut self, effect: impl Into<String>) -> Self {
         self.taint_unhealthy = Some(effect.into());
+        self
+    }
+
+    /// Lets users try failures of the devices: those that `allot hardware fail` writes into the annotation
+    /// [`INJECTED_FAILURES`](crate::INJECTED_FAILURES) of the Node are tainted, unhealthy or not published. Devices of a driver
+    /// without [`Driver::health`] are reported as healthy otherwise. For a driver of devices that are not real; needs the
+    /// right to watch its Node.
+    #[must_use]
+    pub fn injected_failures(mut self, heed: bool) -> Self {
+        self.injected_failures = heed;
         self
     }
 

@@ -44,13 +44,23 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub(crate) struct HealthService {
     pub(crate) source: watch::Receiver<Vec<DeviceHealth>>,
+    /// What the channel was made with is no report: the first message is the first list that is sent into it.
+    pub(crate) awaits_first: bool,
 }
 
 type Messages = BoxStream<'static, Result<wire::NodeWatchResourcesResponse, Status>>;
 
 impl HealthService {
     fn messages(&self) -> Messages {
-        futures::stream::unfold(Some((self.source.clone(), None)), next).boxed()
+        let (mut source, awaits_first) = (self.source.clone(), self.awaits_first);
+        let first = async move {
+            if awaits_first {
+                // Without a sender there is the last list, and then the end.
+                let _ = source.changed().await;
+            }
+            futures::stream::unfold(Some((source, None)), next)
+        };
+        futures::stream::once(first).flatten().boxed()
     }
 }
 
@@ -134,7 +144,11 @@ mod tests {
             ..DeviceHealth::default()
         };
         let (sender, source) = watch::channel(vec![device(Health::Healthy, 0)]);
-        let mut messages = HealthService { source }.messages();
+        let service = HealthService {
+            source,
+            awaits_first: false,
+        };
+        let mut messages = service.messages();
         let start = tokio::time::Instant::now();
         let mut check = async |seconds: u64, health: wire::HealthStatus| {
             let message = messages.next().await.unwrap().unwrap();
@@ -148,5 +162,24 @@ mod tests {
         check(11, wire::HealthStatus::Unhealthy).await;
         drop(sender);
         assert!(messages.next().await.is_none());
+    }
+
+    /// A kubelet that asked before the driver knew its devices was told that there are none.
+    #[tokio::test(start_paused = true)]
+    async fn the_first_list_is_awaited() {
+        let (sender, source) = watch::channel(Vec::new());
+        let service = HealthService {
+            source,
+            awaits_first: true,
+        };
+        let mut early = service.messages();
+        let waits = tokio::time::timeout(Duration::from_secs(60), early.next());
+        assert!(waits.await.is_err());
+        sender.send_replace(vec![DeviceHealth::default()]);
+        // Also for one that asks later.
+        for mut messages in [early, service.messages()] {
+            let message = messages.next().await.unwrap().unwrap();
+            assert_eq!(message.devices.len(), 1);
+        }
     }
 }

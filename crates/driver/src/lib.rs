@@ -83,6 +83,7 @@ mod controls;
 mod diagnostics;
 mod error;
 mod health;
+mod injected;
 mod journal;
 pub mod metadata;
 mod metadata_writer;
@@ -105,6 +106,9 @@ pub use claim::{ClaimRef, PreparedDevice, base_request};
 pub use controls::Controls;
 pub use error::{BackgroundError, Error, Failure, InvalidResources};
 pub use health::{DeviceHealth, Health};
+pub use injected::{
+    FAILURE_TAINT, HEEDS_INJECTED_FAILURES, INJECTED_FAILURES, InjectedFailure, InjectedFailures,
+};
 /// The types of the API, in the version that the SDK takes and returns.
 pub use k8s_openapi;
 /// The client, likewise.

@@ -144,6 +144,18 @@ impl Plugin {
     }
 }
 
+/// Does some work for as long as the plugin runs.
+pub(crate) async fn until(
+    stop: CancellationToken,
+    work: impl Future<Output = ()>,
+) -> Result<(), Error> {
+    tokio::select! {
+        () = work => {}
+        () = stop.cancelled_owned() => {}
+    }
+    Ok(())
+}
+
 impl std::fmt::Debug for Plugin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Plugin")

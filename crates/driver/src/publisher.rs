@@ -122,6 +122,8 @@ pub(crate) struct Scope {
     pub(crate) node: Option<Owner>,
     /// Only this pool, with the pool's node selection. Otherwise the devices are local to the node.
     pub(crate) cluster_pool: Option<String>,
+    /// Labels of the slices.
+    pub(crate) labels: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Clone)]

@@ -17,10 +17,10 @@ mod tests;
 /// The name behind the driver's in the key of the taint.
 const NAME: &str = "unhealthy";
 /// The API's limit on the taints of a device.
-const MOST_TAINTS: usize = 16;
+pub(crate) const MOST_TAINTS: usize = 16;
 
 /// The resources that the driver published, and these with taints on unhealthy devices.
-type Desired = Option<Arc<Resources>>;
+pub(crate) type Desired = Option<Arc<Resources>>;
 
 /// How unhealthy devices are tainted.
 #[derive(Debug, Clone)]

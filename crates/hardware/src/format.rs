@@ -81,6 +81,23 @@ pub struct Prepare {
     /// Environment variables that are always the same.
     #[serde(default)]
     pub set: BTreeMap<String, String>,
+    /// CPUs that every claim gets of its own.
+    #[serde(default)]
+    pub cpus: Option<Cpus>,
+}
+
+/// How the CPUs of a claim are chosen and told.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cpus {
+    /// The environment variable with the list of them; its name is followed by an underscore and the claim's UID.
+    pub variable: String,
+    /// The consumed capacity that says how many they are.
+    pub amount: String,
+    /// The attribute with the number of the device's NUMA node.
+    pub numa: String,
+    /// The attribute with the number of CPUs of a NUMA node.
+    pub count: String,
 }
 
 /// One or more slices.

@@ -28,7 +28,7 @@ mod template;
 pub use catalogue::{find, names, source};
 pub use expand::{Expanded, NodeParts, Slice};
 pub use fleet::Fleet;
-pub use format::{Class, Model, Prepare, Source};
+pub use format::{Class, Cpus, Model, Prepare, Source};
 pub use record::{Cluster, Recorded, record};
 
 /// An error of a model.

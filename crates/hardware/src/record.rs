@@ -1,17 +1,21 @@
 //! Models of the nodes of a real cluster.
 //!
-//! Identifying data of the cluster is replaced: names of nodes by the name of the modelled node, UUIDs consistently by
-//! others, hardware and IP addresses by those for documentation. Attributes in a driver's own format, such as serial
-//! numbers, are not changed.
+//! What identifies a machine or the site is replaced: names of nodes by the name of the modelled node; UUIDs, hardware and IP
+//! addresses, serial numbers, names of hosts and places by others. Equal ones stay equal, on a node and among nodes, so that
+//! constraints and selectors that compare devices find the same.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+use self::replace::{Replace, Site, TABLE, escaped, literally, texts};
 use crate::Error;
-#[cfg(test)]
-use crate::expand;
 use crate::format::Model;
+
+mod replace;
+mod scan;
+#[cfg(test)]
+mod tests;
 
 /// Nodes that are alike.
 #[derive(Debug, Clone)]
@@ -33,6 +37,8 @@ pub struct Cluster {
     pub slices: Vec<Value>,
     /// DeviceClasses.
     pub classes: Vec<Value>,
+    /// The only node to record, if it is not all of them.
+    pub only: Option<String>,
 }
 
 /// Creates models of the nodes with local devices, one for all equal nodes, in the order of their first nodes.
@@ -40,18 +46,23 @@ pub struct Cluster {
 /// # Errors
 /// A slice has content that models do not support.
 pub fn record(cluster: &Cluster) -> Result<Vec<Recorded>, Error> {
-    let mut kinds: Vec<(Value, usize)> = Vec::new();
-    for node in &cluster.nodes {
+    let nodes = cluster.nodes.iter().map(|node| {
         let name = text(&node["metadata"]["name"]);
-        let slices: Vec<&Value> = cluster
-            .slices
-            .iter()
-            .filter(|slice| slice["spec"]["nodeName"] == name)
-            .collect();
-        if slices.is_empty() {
+        let of_node = |slice: &&Value| slice["spec"]["nodeName"] == name;
+        Recordable::new(node, cluster.slices.iter().filter(of_node).collect())
+    });
+    let nodes: Vec<Recordable<'_>> = nodes.collect();
+    let site = Site::new(cluster, nodes.iter().map(|node| node.texts()));
+    let mut kinds: Vec<(Value, usize)> = Vec::new();
+    for (number, node) in nodes.iter().enumerate() {
+        let left_out = cluster
+            .only
+            .as_deref()
+            .is_some_and(|only| only != node.name);
+        if node.slices.is_empty() || left_out {
             continue;
         }
-        let kind = kind(node, &newest(&slices), &cluster.classes);
+        let kind = node.kind(Replace::new(&site, number), &site, &cluster.classes);
         match kinds.iter_mut().find(|(known, _)| *known == kind) {
             Some((_, nodes)) => *nodes += 1,
             None => kinds.push((kind, 1)),
@@ -63,6 +74,7 @@ pub fn record(cluster: &Cluster) -> Result<Vec<Recorded>, Error> {
         .map(|(number, (kind, nodes))| {
             let mut file = kind;
             file["name"] = format!("recorded-{}", number + 1).into();
+            file["tables"] = json!({TABLE: number + 1});
             let text =
                 serde_saphyr::to_string(&file).map_err(|error| Error::Shape(error.to_string()))?;
             let model = Model::parse(&text)?;
@@ -96,332 +108,174 @@ fn newest<'a>(slices: &[&'a Value]) -> Vec<&'a Value> {
     current.copied().collect()
 }
 
-/// The model of one node, without its name.
-fn kind(node: &Value, slices: &[&Value], classes: &[Value]) -> Value {
-    let mut replace = Replace::new(text(&node["metadata"]["name"]));
-    let mut pools: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
-    // Names of slices are random; their content determines the order.
-    let mut sorted = slices.to_vec();
-    sorted.sort_by_key(|slice| {
-        let spec = &slice["spec"];
-        let counters = spec["sharedCounters"].is_array();
-        (!counters, text(&spec["devices"][0]["name"]).to_owned())
-    });
-    for slice in sorted {
-        let spec = &slice["spec"];
-        let of = pools.entry(text(&spec["driver"])).or_default();
-        let list = |member: &str| spec[member].as_array().cloned().unwrap_or_default();
-        let counters: Vec<Value> = list("sharedCounters")
-            .iter()
-            .map(|set| replace.counters(set, "name"))
-            .collect();
-        let devices: Vec<Value> = list("devices")
-            .iter()
-            .map(|device| replace.device(device))
-            .collect();
-        if !counters.is_empty() {
-            of.push(json!({"counters": counters}));
-        }
-        if !devices.is_empty() {
-            of.push(json!({"devices": devices}));
-        }
-    }
-    pools.retain(|_, slices| !slices.is_empty());
-    let drivers: Vec<&str> = pools.keys().copied().collect();
-    let labels = labels(node, &drivers, &replace);
-    let classes = classes.iter().filter(|class| {
-        let spec = class["spec"].to_string();
-        drivers.iter().any(|driver| spec.contains(driver))
-    });
-    let classes: Vec<Value> = classes
-        .map(|class| json!({"name": class["metadata"]["name"], "spec": class["spec"]}))
-        .collect();
-    let capacity: Map<String, Value> = ["cpu", "memory"]
-        .iter()
-        .filter_map(|name| {
-            let amount = node["status"]["capacity"][name].as_str()?;
-            Some(((*name).to_owned(), escaped(amount).into()))
-        })
-        .collect();
-    let pools: Vec<Value> = pools
-        .into_iter()
-        .map(|(driver, slices)| json!({"driver": driver, "slices": slices}))
-        .collect();
-    json!({
-        "title": format!("Recorded node with devices of {}", drivers.join(", ")),
-        "sources": [{"from": "allot hardware record", "facts": "everything, names replaced"}],
-        "node": {"labels": labels, "capacity": capacity},
-        "classes": classes,
-        "pools": pools,
-    })
+/// A node with the slices that are recorded of it.
+struct Recordable<'a> {
+    name: &'a str,
+    node: &'a Value,
+    /// By content: their names are random.
+    slices: Vec<&'a Value>,
+    drivers: Vec<&'a str>,
 }
 
-/// Labels in the domains of the drivers, which describe the hardware.
-fn labels(node: &Value, drivers: &[&str], replace: &Replace<'_>) -> Map<String, Value> {
-    // nvidia.com of gpu.nvidia.com.
-    let domain = |name: &str| {
-        let parts: Vec<&str> = name.rsplitn(3, '.').collect();
-        parts
-            .iter()
-            .take(2)
-            .rev()
-            .copied()
-            .collect::<Vec<_>>()
-            .join(".")
-    };
-    let domains: Vec<String> = drivers.iter().map(|driver| domain(driver)).collect();
-    let labels = node["metadata"]["labels"].as_object();
-    let labels = labels.into_iter().flatten().filter(|(key, _)| {
-        let of = key.split_once('/').map(|(of, _)| domain(of));
-        of.is_some_and(|of| domains.contains(&of))
-    });
-    labels
-        .map(|(key, value)| {
-            let value = escaped(text(value)).replace(replace.node, "{node}");
-            (key.clone(), value.into())
-        })
-        .collect()
-}
-
-/// A text without expressions.
-fn escaped(text: &str) -> String {
-    text.replace('{', "{{").replace('}', "}}")
-}
-
-/// Replacements in the objects of a node.
-struct Replace<'a> {
-    node: &'a str,
-    /// UUIDs that were seen, with their numbers.
-    uuids: BTreeMap<String, usize>,
-    addresses: usize,
-}
-
-impl<'a> Replace<'a> {
-    fn new(node: &'a str) -> Self {
+impl<'a> Recordable<'a> {
+    fn new(node: &'a Value, slices: Vec<&'a Value>) -> Self {
+        let mut slices = newest(&slices);
+        slices.sort_by_key(|slice| {
+            let spec = &slice["spec"];
+            let counters = spec["sharedCounters"].is_array();
+            (!counters, text(&spec["devices"][0]["name"]).to_owned())
+        });
+        let drivers = slices.iter().map(|slice| text(&slice["spec"]["driver"]));
+        let mut drivers: Vec<&str> = drivers.collect();
+        drivers.sort_unstable();
+        drivers.dedup();
         Self {
+            name: text(&node["metadata"]["name"]),
             node,
-            uuids: BTreeMap::new(),
-            addresses: 0,
+            slices,
+            drivers,
         }
     }
 
-    /// A text as a template.
-    fn text(&mut self, text: &str) -> String {
-        if let Some(at) = uuid(text) {
-            let number = self.uuids.len();
-            let (before, rest) = text.split_at(at);
-            let (uuid, after) = rest.split_at(UUID.len());
-            let number = *self.uuids.entry(uuid.to_owned()).or_insert(number);
-            return format!(
-                "{}{{uuid(node, {number})}}{}",
-                escaped(before),
-                escaped(after)
-            );
+    /// Labels in the domains of the drivers, which describe the hardware.
+    fn labels(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        // nvidia.com of gpu.nvidia.com.
+        fn domain(name: &str) -> &str {
+            let mut dots = name.rmatch_indices('.');
+            dots.nth(1).map_or(name, |(at, _)| &name[at + 1..])
         }
-        if is_mac(text) {
-            self.addresses += 1;
-            let (high, low) = (self.addresses / 256 % 256, self.addresses % 256);
-            return format!("00:00:5e:00:{high:02x}:{low:02x}");
-        }
-        let address = text.split_once('/').map_or(text, |(address, _)| address);
-        match address.parse() {
-            Ok(std::net::IpAddr::V4(_)) => "192.0.2.1/24".to_owned(),
-            Ok(std::net::IpAddr::V6(_)) => "2001:db8::1/64".to_owned(),
-            // A short name of a node would be found in other words.
-            Err(_) if self.node.len() > 3 => escaped(text).replace(self.node, "{node}"),
-            Err(_) => escaped(text),
-        }
+        let domains: Vec<&str> = self.drivers.iter().map(|driver| domain(driver)).collect();
+        let labels = self.node["metadata"]["labels"].as_object();
+        let labels = labels.into_iter().flatten().filter(move |(key, _)| {
+            let of = key.split_once('/').map(|(of, _)| domain(of));
+            of.is_some_and(|of| domains.contains(&of))
+        });
+        labels.map(|(key, value)| (key.as_str(), text(value)))
     }
 
-    /// Replaces in every text of a value.
-    fn value(&mut self, value: &Value) -> Value {
-        match value {
-            Value::String(text) => self.text(text).into(),
-            Value::Array(list) => list
-                .iter()
-                .map(|item| self.value(item))
-                .collect::<Vec<_>>()
-                .into(),
-            Value::Object(members) => members
-                .iter()
-                .map(|(key, member)| (escaped(key), self.value(member)))
-                .collect::<Map<_, _>>()
-                .into(),
-            simple => simple.clone(),
-        }
-    }
-
-    fn counters(&mut self, set: &Value, member: &str) -> Value {
-        let counters = set["counters"].as_object().into_iter().flatten();
-        let counters = counters.map(|(name, counter)| (escaped(name), counter["value"].clone()));
-        let counters: Map<String, Value> = counters.collect();
-        json!({"set": self.text(text(&set[member])), "counters": counters})
-    }
-
-    fn device(&mut self, device: &Value) -> Value {
-        let mut model = json!({"name": self.text(text(&device["name"]))});
-        let mut more = Map::new();
-        for (member, value) in device.as_object().into_iter().flatten() {
-            match member.as_str() {
-                "name" => {}
-                "attributes" => model["attributes"] = json!([self.value(value)]),
-                "capacity" => model["capacity"] = self.value(value),
-                "consumesCounters" => {
-                    let sets = value.as_array().into_iter().flatten();
-                    let sets: Vec<Value> =
-                        sets.map(|set| self.counters(set, "counterSet")).collect();
-                    model["consumes"] = sets.into();
-                }
-                "taints" => {
-                    let mut taints = self.value(value);
-                    for taint in taints.as_array_mut().into_iter().flatten() {
-                        if let Some(taint) = taint.as_object_mut() {
-                            taint.remove("timeAdded");
-                        }
-                    }
-                    model["taints"] = taints;
-                }
-                _ => {
-                    more.insert(member.clone(), self.value(value));
-                }
+    /// What can identify the node, with names.
+    fn texts(&self) -> Vec<(&'a str, &'a str)> {
+        let mut all = Vec::new();
+        for slice in &self.slices {
+            for member in ["sharedCounters", "devices"] {
+                texts("", &slice["spec"][member], &mut all);
             }
         }
-        if !more.is_empty() {
-            model["more"] = more.into();
-        }
-        model
+        all.extend(self.labels());
+        all
     }
-}
 
-/// The form of a UUID.
-const UUID: &str = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
-
-/// Position of a UUID in a text.
-fn uuid(text: &str) -> Option<usize> {
-    let form = UUID.as_bytes();
-    text.as_bytes().windows(form.len()).position(|window| {
-        window.iter().zip(form).all(|(byte, form)| match form {
-            b'-' => *byte == b'-',
-            _ => byte.is_ascii_hexdigit(),
-        })
-    })
-}
-
-fn is_mac(text: &str) -> bool {
-    let parts: Vec<&str> = text.split(':').collect();
-    let byte = |part: &&str| part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit());
-    parts.len() == 6 && parts.iter().all(byte)
-}
-
-/// How many devices the slices of an expansion have.
-#[cfg(test)]
-fn devices(expanded: &expand::Expanded) -> usize {
-    expanded
-        .slices
-        .iter()
-        .map(|slice| slice.devices.len())
-        .sum()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A cluster whose nodes have a model of the catalogue.
-    fn cluster(model: &Model, names: &[&str]) -> Cluster {
-        let mut cluster = Cluster::default();
-        for (index, name) in names.iter().enumerate() {
-            let expanded = model.expand(name, index).expect("expands");
-            cluster
-                .slices
-                .extend(expanded.slices.iter().map(|slice| slice.object(None)));
-            let mut labels = json!(expanded.labels);
-            labels["kubernetes.io/hostname"] = (*name).into();
-            cluster.nodes.push(json!({
-                "metadata": {"name": name, "labels": labels},
-                "status": {"capacity": {"cpu": "4", "memory": "8Gi", "pods": "110"}},
-            }));
+    /// The model of the node, without its name.
+    fn kind(&self, mut replace: Replace<'_>, site: &Site, classes: &[Value]) -> Value {
+        let mut pools: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
+        for slice in &self.slices {
+            let spec = &slice["spec"];
+            let of = pools.entry(text(&spec["driver"])).or_default();
+            let list = |member: &str| spec[member].as_array().cloned().unwrap_or_default();
+            let counters: Vec<Value> = list("sharedCounters")
+                .iter()
+                .map(|set| counters(&mut replace, set, "name"))
+                .collect();
+            let devices: Vec<Value> = list("devices")
+                .iter()
+                .map(|it| device(&mut replace, it))
+                .collect();
+            if !counters.is_empty() {
+                of.push(json!({"counters": counters}));
+            }
+            if !devices.is_empty() {
+                of.push(json!({"devices": devices}));
+            }
         }
-        let classes = model.classes.iter();
-        cluster.classes = classes
-            .map(|class| json!({"metadata": {"name": class.name}, "spec": class.spec}))
+        pools.retain(|_, slices| !slices.is_empty());
+        let drivers: Vec<&str> = pools.keys().copied().collect();
+        let labels: Map<String, Value> = self
+            .labels()
+            .map(|(key, value)| (key.to_owned(), replace.text(key, value).into()))
             .collect();
-        cluster
+        let classes = classes.iter().filter(|class| {
+            let spec = class["spec"].to_string();
+            drivers.iter().any(|driver| spec.contains(driver))
+        });
+        let classes: Vec<Value> = classes
+            .map(|class| {
+                let class = json!({"name": class["metadata"]["name"], "spec": class["spec"]});
+                literally(site, &class)
+            })
+            .collect();
+        let capacity: Map<String, Value> = ["cpu", "memory"]
+            .iter()
+            .filter_map(|name| {
+                let amount = self.node["status"]["capacity"][name].as_str()?;
+                Some(((*name).to_owned(), escaped(amount).into()))
+            })
+            .collect();
+        let pools: Vec<Value> = pools
+            .into_iter()
+            .map(|(driver, slices)| json!({"driver": driver, "slices": slices}))
+            .collect();
+        json!({
+            "title": format!("Recorded node with devices of {}", drivers.join(", ")),
+            "sources": [{"from": "allot hardware record", "facts": "everything, names replaced"}],
+            "node": {"labels": labels, "capacity": capacity},
+            "classes": classes,
+            "pools": pools,
+        })
     }
+}
 
-    #[test]
-    fn every_model_is_found_again() {
-        for name in crate::names() {
-            let model = crate::find(name).expect(name);
-            let original = model.expand("host-a.example.org", 0).expect(name);
-            let recorded = record(&cluster(&model, &["host-a.example.org"])).expect(name);
-            let [Recorded { model, text, .. }] = recorded.as_slice() else {
-                panic!("{name}: {} kinds", recorded.len());
-            };
-            assert!(!text.contains("host-a"), "{name}: {text}");
-            let again = model.expand("host-a.example.org", 0).expect(name);
-            assert_eq!(devices(&again), devices(&original), "{name}");
-            // Everything except for replacements is unchanged.
-            let names = |expanded: &expand::Expanded| {
-                let devices = expanded.slices.iter().flat_map(|slice| &slice.devices);
-                let mut names: Vec<_> = devices
-                    .map(|d| {
-                        (
-                            d["name"].clone(),
-                            d["capacity"].clone(),
-                            d["consumesCounters"].clone(),
-                        )
-                    })
+/// A text without expressions, in an amount.
+fn amount(value: &Value) -> Value {
+    match value {
+        Value::String(text) => escaped(text).into(),
+        Value::Array(list) => list.iter().map(amount).collect::<Vec<_>>().into(),
+        Value::Object(members) => {
+            let members = members.iter();
+            let members = members.map(|(key, member)| (escaped(key), amount(member)));
+            members.collect::<Map<_, _>>().into()
+        }
+        simple => simple.clone(),
+    }
+}
+
+fn counters(replace: &mut Replace<'_>, set: &Value, member: &str) -> Value {
+    let counters = set["counters"].as_object().into_iter().flatten();
+    let counters = counters.map(|(name, counter)| (escaped(name), counter["value"].clone()));
+    let counters: Map<String, Value> = counters.collect();
+    json!({"set": replace.text("", text(&set[member])), "counters": counters})
+}
+
+fn device(replace: &mut Replace<'_>, device: &Value) -> Value {
+    let mut model = json!({"name": replace.text("", text(&device["name"]))});
+    let mut more = Map::new();
+    for (member, value) in device.as_object().into_iter().flatten() {
+        match member.as_str() {
+            "name" => {}
+            "attributes" => model["attributes"] = json!([replace.value("", value)]),
+            "capacity" => model["capacity"] = amount(value),
+            "consumesCounters" => {
+                let sets = value.as_array().into_iter().flatten();
+                let sets: Vec<Value> = sets
+                    .map(|set| counters(replace, set, "counterSet"))
                     .collect();
-                names.sort_by_key(|(name, ..)| name.to_string());
-                names
-            };
-            assert_eq!(names(&again), names(&original), "{name}");
-            assert_eq!(
-                model.classes.len(),
-                crate::find(name).expect(name).classes.len(),
-                "{name}"
-            );
+                model["consumes"] = sets.into();
+            }
+            "taints" => {
+                let mut taints = replace.value("", value);
+                for taint in taints.as_array_mut().into_iter().flatten() {
+                    if let Some(taint) = taint.as_object_mut() {
+                        taint.remove("timeAdded");
+                    }
+                }
+                model["taints"] = taints;
+            }
+            _ => {
+                more.insert(member.clone(), replace.value("", value));
+            }
         }
     }
-
-    #[test]
-    fn nodes_that_are_alike_are_one_model() {
-        let model = crate::find("h100-mig").expect("in the catalogue");
-        let mut cluster = cluster(&model, &["host-a", "host-b"]);
-        let recorded = record(&cluster).expect("recorded");
-        assert_eq!(recorded.len(), 1);
-        assert_eq!(recorded[0].nodes, 2);
-        let expanded = recorded[0].model.expand("n", 0).expect("expands");
-        // A partition still refers to its parent.
-        let find = |name: &str| {
-            let mut devices = expanded.slices.iter().flat_map(|slice| &slice.devices);
-            devices.find(|device| device["name"] == name).expect(name)["attributes"].clone()
-        };
-        let (whole, part) = (find("gpu-3"), find("gpu-3-mig-1g10gb-19-2"));
-        assert_eq!(whole["uuid"], part["parentUUID"]);
-        assert_eq!(expanded.labels["nvidia.com/gpu.count"], "8");
-        assert!(!expanded.labels.contains_key("kubernetes.io/hostname"));
-
-        cluster
-            .slices
-            .retain(|slice| slice["metadata"]["name"] != "host-b-gpu.nvidia.com-1");
-        assert_eq!(record(&cluster).expect("recorded").len(), 2);
-        assert!(record(&Cluster::default()).expect("recorded").is_empty());
+    if !more.is_empty() {
+        model["more"] = more.into();
     }
-
-    #[test]
-    fn what_identifies_is_replaced() {
-        let mut replace = Replace::new("host-a");
-        let uuid = "5d1d46ee-c7f8-fb08-137a-026f11ab6dd9";
-        let mut check = |text: &str, expected: &str| assert_eq!(replace.text(text), expected);
-        check(&format!("GPU-{uuid}"), "GPU-{uuid(node, 0)}");
-        check(&format!("GPU-{uuid}/x"), "GPU-{uuid(node, 0)}/x");
-        check("60:5e:65:14:0f:10", "00:00:5e:00:00:01");
-        check("10.1.2.3/19", "192.0.2.1/24");
-        check("fd00::7", "2001:db8::1/64");
-        check("rack of host-a", "rack of {node}");
-        check("a{b}", "a{{b}}");
-        check("0000:1b:00.0", "0000:1b:00.0");
-    }
+    model
 }

@@ -26,6 +26,7 @@ pub(crate) mod log;
 mod probe;
 mod program;
 mod report;
+mod said;
 mod stage;
 mod supervise;
 mod sys;

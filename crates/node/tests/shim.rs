@@ -6,6 +6,8 @@ mod attacks;
 mod dev;
 #[path = "shim/harness.rs"]
 mod harness;
+#[path = "shim/hooks.rs"]
+mod hooks;
 #[path = "shim/images.rs"]
 mod images;
 #[path = "shim/keyrings.rs"]

@@ -3,7 +3,8 @@
 //!
 //! Invariants:
 //! - devices of a node are a pure function of the node's name and their number: a restart publishes the same;
-//! - attributes, capacities, parameters and environment are those of kubernetes-sigs/dra-example-driver.
+//! - attributes, capacities, parameters and environment are those of kubernetes-sigs/dra-example-driver;
+//! - GPUs are healthy unless a user says otherwise with `allot hardware fail`.
 //!
 //! It must not depend on the node agent or the API server.
 
@@ -100,6 +101,7 @@ pub async fn run(
         .cdi_dir(&config.cdi_dir)
         .cdi_kind(CDI_KIND)
         .device_metadata(true)
+        .injected_failures(true)
         .cdi_common(ContainerEdits {
             env: vec![
                 format!("KUBERNETES_NODE_NAME={}", config.node_name),

@@ -20,7 +20,8 @@ const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 const DEVICE_CLASS: &str = include_str!("../manifests/deviceclass.yaml");
 /// The kind of the pools of addresses.
-const POOLS: &str = "spiderippools.spiderpool.spidernet.io";
+const POOLS: &str = include_str!("../manifests/spiderippools.yaml");
+/// The other kinds, and the ResourceClass.
 const MANIFESTS: &str = include_str!("../manifests/definitions.yaml");
 
 /// Installs everything. Existing objects of these names are not changed: they may be newer.
@@ -39,10 +40,7 @@ pub async fn install(client: &Client) -> Result<(), kube::Error> {
 /// # Errors
 /// The API server does not answer, or refuses an object.
 pub async fn install_v1(client: &Client) -> Result<(), kube::Error> {
-    let pools = |object: &DynamicObject| object.name_any() == POOLS;
-    for object in objects().into_iter().filter(pools) {
-        install_one(client, &object).await?;
-    }
+    install_one(client, &read(POOLS)).await?;
     install_one(client, &read(DEVICE_CLASS)).await
 }
 
@@ -116,7 +114,8 @@ fn resource(object: &DynamicObject) -> Option<ApiResource> {
 
 /// The objects of the manifests.
 fn objects() -> Vec<DynamicObject> {
-    MANIFESTS.split("\n---\n").map(read).collect()
+    let others = MANIFESTS.split("\n---\n");
+    std::iter::once(POOLS).chain(others).map(read).collect()
 }
 
 fn read(text: &str) -> DynamicObject {
@@ -133,7 +132,9 @@ mod tests {
             .collect();
         assert_eq!(names.len(), super::KINDS + 1, "{names:?}");
         assert_eq!(names[super::KINDS], crate::DRIVER_NAME);
-        assert!(names.iter().any(|name| name == super::POOLS));
+        let pools = super::read(super::POOLS).metadata.name;
+        let expected = "spiderippools.spiderpool.spidernet.io";
+        assert_eq!(pools.as_deref(), Some(expected));
         let class = super::read(super::DEVICE_CLASS);
         assert_eq!(class.metadata.name.as_deref(), Some(crate::v1::DRIVER_NAME));
     }

@@ -1,8 +1,8 @@
 //! Modelled hardware: which nodes have what, and which component publishes and prepares it.
 //!
-//! The ResourceSlices belong to the cluster, not to a driver: no driver publishes them again, so that a device can be
-//! made to fail by changing them (`allot hardware fail`). On simulated nodes the node agent prepares the claims. On
-//! others a driver for each model does, which runs in this process.
+//! The ResourceSlices of simulated nodes belong to the cluster, not to a driver: no driver publishes them again, so that a
+//! device can be made to fail by changing them (`allot hardware fail`), and the node agent prepares the claims. On others a
+//! driver for each model does both, which runs in this process, and learns of failures from the Node.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,10 +10,8 @@ use std::sync::Arc;
 use allot_hardware::Fleet;
 use allot_node::{HARDWARE, SimulatedSlices};
 use anyhow::{Context, ensure};
-use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
-use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams};
-use kube::core::PartialObjectMeta;
+use k8s_openapi::api::resource::v1::DeviceClass;
+use kube::api::{DynamicObject, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -155,7 +153,6 @@ impl Drivers {
             if stop.is_cancelled() {
                 break;
             }
-            self.publish(node, number).await?;
             let Some((models, index)) = self.fleet.of(number) else {
                 continue;
             };
@@ -165,9 +162,7 @@ impl Drivers {
                     let (client, stop) = (self.client.clone(), stop.clone());
                     let (node, root): (String, PathBuf) = (node.clone(), root.clone());
                     let cdi = root.join("cdi");
-                    tasks.spawn(
-                        async move { what.run(client, &node, &root, &cdi, false, stop).await },
-                    );
+                    tasks.spawn(async move { what.run(client, &node, &root, &cdi, stop).await });
                 }
             }
         }
@@ -175,33 +170,6 @@ impl Drivers {
             joined??;
         }
         stop.cancelled().await;
-        Ok(())
-    }
-
-    async fn publish(&self, node: &str, number: usize) -> anyhow::Result<()> {
-        let nodes: Api<Node> = Api::all(self.client.clone());
-        let uid = nodes
-            .get_metadata(node)
-            .await?
-            .metadata
-            .uid
-            .unwrap_or_default();
-        let slices = slices(&self.fleet, node, number, &uid);
-        let api: Api<PartialObjectMeta<ResourceSlice>> = Api::all(self.client.clone());
-        let of_node = ListParams::default()
-            .labels(HARDWARE)
-            .fields(&format!("spec.nodeName={node}"));
-        api.delete_collection(&DeleteParams::default(), &of_node)
-            .await?;
-        for slice in slices {
-            let request = http::Request::post("/apis/resource.k8s.io/v1/resourceslices")
-                .header("content-type", "application/json")
-                .body(serde_json::to_vec(&slice)?)?;
-            self.client
-                .request::<serde::de::IgnoredAny>(request)
-                .await
-                .with_context(|| format!("cannot publish the hardware of {node}"))?;
-        }
         Ok(())
     }
 }

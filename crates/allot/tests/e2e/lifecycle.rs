@@ -229,7 +229,13 @@ fn several_clusters_have_names() {
         hint.contains("another cluster runs: `allot status --name one`, `allot down --name one`"),
         "{hint}"
     );
-    home.told(&["down", "--name=one"]);
+    // Both flags of `allot up` were refused together.
+    let directory = one.parent().expect("a directory").display();
+    let directory = format!("--data-dir={directory}");
+    assert!(home.status(&["--name=one", &directory]).0);
+    let other = home.refused(&["down", "--name=two", &directory]);
+    assert!(other.contains("is called one, not two"), "{other}");
+    home.told(&["down", "--name=one", &directory]);
     assert!(!home.status(&["--name=one"]).0);
     assert!(home.status(&["--name=two"]).0);
     home.told(&["down", "--all"]);

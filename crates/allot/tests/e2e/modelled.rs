@@ -1,13 +1,15 @@
 //! What nodes and the program do with modelled devices: prepare claims, let devices fail, run a fleet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
+use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceSlice;
-use kube::Api;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, LogParams};
 use kube::runtime::wait::await_condition;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use super::hardware::{allocated, pod, pod_with, request, unschedulable, up};
@@ -26,6 +28,16 @@ fn allot(up: &Up, arguments: &[&str]) -> Result<String, String> {
         true => Ok(text(output.stdout)),
         false => Err(text(output.stderr)),
     }
+}
+
+/// `kubectl logs` of a simulated pod told of a file that is not there.
+async fn no_logs(up: &Up, pod: &str) {
+    let logs = up.pods().logs(pod, &LogParams::default()).await;
+    let error = logs.expect_err("no program runs").to_string();
+    assert!(
+        error.contains("is simulated: no program runs in it"),
+        "{error}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -58,6 +70,7 @@ spec: {selectors: [{cel: {expression: device.driver == 'hand.example.com'}}]}
     let status = serde_json::to_value(user.status).expect("JSON");
     let devices = &status["containerStatuses"][0]["allocatedResourcesStatus"][0]["resources"];
     assert_eq!(devices[0]["health"], "Healthy", "{status}");
+    no_logs(&up, "user").await;
     up.pods()
         .delete("user", &DeleteParams::default())
         .await
@@ -89,14 +102,6 @@ async fn devices_fail_and_are_restored() {
         ],
     )
     .expect("done");
-    let shows = |health: &'static str| {
-        move |pod: Option<&Pod>| {
-            let status =
-                serde_json::to_value(pod.and_then(|pod| pod.status.as_ref())).unwrap_or_default();
-            status["containerStatuses"][0]["allocatedResourcesStatus"][0]["resources"][0]["health"]
-                == health
-        }
-    };
     up.until("user", "be told", shows("Unhealthy")).await;
     allot(&up, &["hardware", "restore", "node-1", &device]).expect("done");
     up.until("user", "be told", shows("Healthy")).await;
@@ -128,6 +133,109 @@ async fn devices_fail_and_are_restored() {
     assert!(error.contains("node nowhere has no devices"), "{error}");
 }
 
+/// The health of the only device of a pod.
+fn shows(health: &'static str) -> impl Fn(Option<&Pod>) -> bool {
+    move |pod: Option<&Pod>| {
+        let status =
+            serde_json::to_value(pod.and_then(|pod| pod.status.as_ref())).unwrap_or_default();
+        status["containerStatuses"][0]["allocatedResourcesStatus"][0]["resources"][0]["health"]
+            == health
+    }
+}
+
+/// Waits for a slice of a driver that differs from all of `before`.
+async fn published(up: &Up, driver: &str, before: &[String]) -> ResourceSlice {
+    let config = watcher::Config::default().fields(&format!("spec.driver={driver}"));
+    let slices = watcher(Api::<ResourceSlice>::all(up.client.clone()), config);
+    let mut slices = std::pin::pin!(slices.default_backoff().applied_objects());
+    let found = async {
+        loop {
+            let slice = slices.next().await.expect("a watch");
+            if let Ok(slice) = slice
+                && !before.contains(&version(&slice))
+            {
+                return slice;
+            }
+        }
+    };
+    let found = tokio::time::timeout(PATIENCE, found).await;
+    found.unwrap_or_else(|_| panic!("no slice of {driver} was published"))
+}
+
+fn version(slice: &ResourceSlice) -> String {
+    slice.resource_version().expect("a version")
+}
+
+/// Names of the devices of a slice, and of those that are tainted.
+fn devices(slice: &ResourceSlice) -> (Vec<&str>, Vec<&str>) {
+    let all = slice.spec.devices.iter().flatten();
+    let tainted = all.clone().filter(|it| it.taints.is_some());
+    (
+        all.map(|it| it.name.as_str()).collect(),
+        tainted.map(|it| it.name.as_str()).collect(),
+    )
+}
+
+/// Failures of devices that a driver publishes were undone by the driver or lost with it, and their health was shown
+/// nowhere. The driver of the model is one, the example driver another.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_failures_outlive_the_drivers_of_a_node() {
+    let directory = directory();
+    let flags = [
+        "--runtime",
+        "process",
+        "--hardware",
+        "tpu-v5e",
+        "--driver",
+        "gpu",
+    ];
+    let up = Up::start(directory.path(), &flags).await;
+    let fail = |up: &Up, arguments: &[&str]| {
+        allot(up, &[&["hardware", "fail", "node-0"], arguments].concat()).expect("done")
+    };
+    let drivers = ["tpu.google.com", "gpu.example.com"];
+    let mut before = Vec::new();
+    for driver in drivers {
+        let container = json!([{
+            "name": "ctr", "image": "x", "command": ["sleep", "600"], "resources": {"claims": [{"name": "devices"}]},
+        }]);
+        let name = driver.replace('.', "-");
+        let one = json!({"requests": [request("one", driver, 1, "")]});
+        pod_with(&up, &name, one, json!({"containers": container})).await;
+        up.until(&name, "be healthy", shows("Healthy")).await;
+        let device = allocated(&up, &name).await[0].2.clone();
+        fail(&up, &[device.as_str(), "--unhealthy", "--message", "fan"]);
+        up.until(&name, "be unhealthy", shows("Unhealthy")).await;
+        allot(&up, &["hardware", "restore", "node-0", &device]).expect("done");
+        up.until(&name, "be healthy again", shows("Healthy")).await;
+
+        let first = published(&up, driver, &[]).await;
+        let last = devices(&first).0.last().expect("a device").to_string();
+        fail(&up, &[last.as_str(), "--unplug"]);
+        let second = published(&up, driver, &[version(&first)]).await;
+        assert!(!devices(&second).0.contains(&last.as_str()));
+        fail(&up, &[device.as_str(), "--taint", "NoSchedule"]);
+        let third = published(&up, driver, &[version(&first), version(&second)]).await;
+        assert_eq!(devices(&third).1, [device.as_str()]);
+        before.push((version(&third), last, device));
+        // Its container would outlive the cluster.
+        let now = DeleteParams::default().grace_period(1);
+        up.pods().delete(&name, &now).await.expect("deleted");
+        up.until(&name, "end", |pod: Option<&Pod>| pod.is_none())
+            .await;
+    }
+    assert!(up.stop(), "it stops well");
+    let up = Up::start(directory.path(), &flags).await;
+    for (driver, (version, unplugged, tainted)) in drivers.iter().zip(&before) {
+        let slice = published(&up, driver, std::slice::from_ref(version)).await;
+        let (there, failed) = devices(&slice);
+        assert!(!there.contains(&unplugged.as_str()), "{there:?}");
+        assert_eq!(failed, [tainted.as_str()]);
+    }
+    let said = allot(&up, &["hardware", "restore", "node-0"]).expect("done");
+    assert_eq!(said, "4 devices restored\n");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_get_the_environment_of_modelled_devices() {
     let up = Up::in_memory_with(&["--runtime", "process", "--hardware", "tpu-v5e"]).await;
@@ -146,6 +254,36 @@ async fn processes_get_the_environment_of_modelled_devices() {
     }
 }
 
+/// Claims for CPUs and network cards were prepared with nothing to see of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_processes_see_their_cpus_and_interfaces() {
+    let up = Up::in_memory_with(&["--runtime", "process", "--hardware", "rdma-nic+cpu"]).await;
+    let devices = json!({"requests": [
+        {"name": "cpu", "exactly": {"deviceClassName": "dra.cpu", "capacity": {"requests": {"dra.cpu/cpu": "4"}}}},
+        request("nic", "dranet", 2, "device.attributes[\"dra.net\"].rdma"),
+    ]});
+    let container = json!([{
+        "name": "ctr", "image": "x", "command": ["sleep", "600"], "resources": {"claims": [{"name": "devices"}]},
+    }]);
+    let mut sets = BTreeSet::new();
+    for name in ["one", "two"] {
+        let more = json!({"containers": container});
+        pod_with(&up, name, devices.clone(), more).await;
+        up.running(name).await;
+        let environment = up.exec(name, "ctr", &["printenv"]).await;
+        let value = |start: &str| {
+            let lines = environment.lines();
+            let found = lines.filter_map(|line| line.strip_prefix(start)).next();
+            found.unwrap_or_else(|| panic!("{start}: {environment}"))
+        };
+        let interfaces: Vec<&str> = value("DRA_NET_INTERFACES=").split(',').collect();
+        assert!(interfaces.len() == 2 && interfaces.iter().all(|it| it.starts_with("rdma")));
+        let (_, cpus) = value("DRA_CPUSET_").split_once('=').expect("a value");
+        sets.insert(cpus.to_owned());
+    }
+    assert_eq!(sets, BTreeSet::from(["0-3", "4-7"].map(str::to_owned)));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fleet_runs_pods_and_stops() {
     let up = Up::in_memory_with(&["--runtime", "simulated", "--nodes", "200"]).await;
@@ -162,6 +300,7 @@ async fn a_fleet_runs_pods_and_stops() {
         nodes.insert(node, name);
     }
     assert_eq!(nodes.len(), 20);
+    no_logs(&up, "pod-0").await;
     // Devices of a fleet fail as well.
     let (node, evicted) = nodes.first_key_value().expect("a node");
     allot(&up, &["hardware", "fail", node, "gpu-0"]).expect("done");

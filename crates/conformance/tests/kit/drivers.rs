@@ -44,7 +44,7 @@ async fn try_driver(options: Options) -> Report {
 async fn the_gpu_driver_passes() {
     let report = try_driver(options("gpu", "").jobs(4)).await;
     report.assert_passed();
-    // It has no health service, and its GPUs are not shared.
+    // Its GPUs are not shared.
     let mut skipped = report.names(Verdict::Skip);
     skipped.retain(|case| *case != FULL);
     assert_eq!(
@@ -56,9 +56,6 @@ async fn the_gpu_driver_passes() {
             "share-one-claim",
             "share-id",
             "capacity-amounts",
-            "health-stream",
-            "health-resume",
-            "health-restart"
         ]
     );
 }

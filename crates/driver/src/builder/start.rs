@@ -1,5 +1,6 @@
 //! Starts what a [`Builder`] configures: state from the checkpoint, gRPC services, registration, background tasks.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -24,8 +25,10 @@ use crate::controls::Controls;
 use crate::diagnostics::Diagnostics;
 use crate::error::Error;
 use crate::health::HealthService;
+use crate::injected::{HEEDS_INJECTED_FAILURES, Injection};
 use crate::metadata_writer::Writer;
 use crate::metrics::Metrics;
+use crate::plugin::until;
 use crate::publisher::{self, Owner, Scope};
 use crate::registrar::Registrar;
 use crate::service::{Cdi, Claims, Core, Serialization, ServiceV1, ServiceV1beta1};
@@ -45,7 +48,18 @@ impl<D: Driver> Builder<D> {
         let client = self
             .client
             .ok_or_else(|| config("Kubernetes client must be set"))?;
-        let health = self.driver.health();
+        let mut health = self.driver.health();
+        let (desired, mut wanted) = watch::channel(None);
+        let mut injection = None;
+        if self.injected_failures {
+            let node = self.node_name.clone();
+            let node = node.ok_or_else(|| config("injected failures need a node name"))?;
+            let name = self.driver_name.clone();
+            let made = Injection::new(client.clone(), node, name, wanted, health);
+            wanted = made.published();
+            health = Some(made.health());
+            injection = Some(made);
+        }
         let mut supported = Vec::new();
         supported.extend(self.v1.then_some(service_name::DRA_V1));
         supported.extend(self.v1beta1.then_some(service_name::DRA_V1BETA1));
@@ -150,17 +164,12 @@ impl<D: Driver> Builder<D> {
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
         let (files, claims) = (Arc::clone(&core), Arc::clone(&core));
-        let stopped = stop.clone().cancelled_owned();
-        tasks.spawn(async move {
+        let look_after = async move {
             // Held until the instance has ended.
             let _instance = instance;
-            let look_after = async { tokio::join!(files.keep_files(), claims.unprepare_gone()) };
-            tokio::select! {
-                _ = look_after => {}
-                () = stopped => {}
-            }
-            Ok(())
-        });
+            tokio::join!(files.keep_files(), claims.unprepare_gone());
+        };
+        tasks.spawn(until(stop.clone(), look_after));
         let mut services = Services::new();
         if self.v1 {
             services = services.with(DraPluginServer::new(ServiceV1(Arc::clone(&core))));
@@ -171,26 +180,27 @@ impl<D: Driver> Builder<D> {
             ))));
         }
         if let Some(source) = health {
-            let service = HealthService { source };
+            let awaits_first = injection.is_some();
+            let service = HealthService {
+                source,
+                awaits_first,
+            };
             services = services
                 .with(DraResourceHealthServerV1::new(service.clone()))
                 .with(DraResourceHealthServer::new(service));
         }
-        let bind = |path: &Path| {
-            Incoming::bind(path).map_err(|source| Error::Io {
+        let serve = |what, path: &Path, services: Services| {
+            let incoming = Incoming::bind(path).map_err(|source| Error::Io {
                 path: path.to_owned(),
                 source,
+            })?;
+            let stopped = stop.clone().cancelled_owned();
+            Ok::<_, Error>(async move {
+                let result = services.serve(incoming, stopped).await;
+                result.map_err(|source| Error::Serve { what, source })
             })
         };
-        let incoming = bind(&plugin_socket)?;
-        let stopped = stop.clone().cancelled_owned();
-        tasks.spawn(async move {
-            let result = services.serve(incoming, stopped).await;
-            result.map_err(|source| Error::Serve {
-                what: "DRA gRPC server",
-                source,
-            })
-        });
+        tasks.spawn(serve("DRA gRPC server", &plugin_socket, services)?);
 
         let (status, registration) = watch::channel(None);
         let registrar = Registrar {
@@ -202,16 +212,8 @@ impl<D: Driver> Builder<D> {
             },
             status,
         };
-        let incoming = bind(&registrar_socket)?;
-        let stopped = stop.clone().cancelled_owned();
-        tasks.spawn(async move {
-            let services = Services::new().with(RegistrationServer::new(registrar));
-            let result = services.serve(incoming, stopped).await;
-            result.map_err(|source| Error::Serve {
-                what: "registrar gRPC server",
-                source,
-            })
-        });
+        let services = Services::new().with(RegistrationServer::new(registrar));
+        tasks.spawn(serve("registrar gRPC server", &registrar_socket, services)?);
 
         let diagnostics_address = diagnostics.as_ref().and_then(|it| it.local_addr().ok());
         if let Some(listener) = diagnostics {
@@ -220,34 +222,27 @@ impl<D: Driver> Builder<D> {
                 registration: registration.clone(),
                 checkpoint: Arc::clone(&core.checkpoint),
             };
-            let stopped = stop.clone().cancelled_owned();
-            tasks.spawn(async move {
-                tokio::select! {
-                    () = diagnostics.serve(listener) => {}
-                    () = stopped => {}
-                }
-                Ok(())
-            });
+            tasks.spawn(until(stop.clone(), diagnostics.serve(listener)));
         }
 
-        let (desired, mut wanted) = watch::channel(None);
+        let mut labels = BTreeMap::new();
+        if let Some(injection) = injection {
+            tasks.spawn(until(stop.clone(), injection.run()));
+            labels.insert(HEEDS_INJECTED_FAILURES.to_owned(), "true".to_owned());
+        }
         if let Some((tainting, health)) = tainting {
             let (published, tainted) = watch::channel(None);
-            let work = tainting.keep(wanted, health, published);
-            let stopped = stop.clone().cancelled_owned();
-            tasks.spawn(async move {
-                tokio::select! {
-                    () = work => {}
-                    () = stopped => {}
-                }
-                Ok(())
-            });
+            tasks.spawn(until(
+                stop.clone(),
+                tainting.keep(wanted, health, published),
+            ));
             wanted = tainted;
         }
         let uid = self.node_uid;
         let scope = Scope {
             node: self.node_name.map(|name| Owner { name, uid }),
             cluster_pool: self.cluster_pool,
+            labels,
         };
         let can_publish = scope.node.is_some() || scope.cluster_pool.is_some();
         if can_publish {
@@ -256,14 +251,7 @@ impl<D: Driver> Builder<D> {
             let publisher = publisher::Publisher::new(api, driver_name, scope, move |error| {
                 core.report(&error);
             });
-            let stopped = stop.clone().cancelled_owned();
-            tasks.spawn(async move {
-                tokio::select! {
-                    () = publisher.run(wanted) => {}
-                    () = stopped => {}
-                }
-                Ok(())
-            });
+            tasks.spawn(until(stop.clone(), publisher.run(wanted)));
         }
         Ok(Plugin {
             stop,

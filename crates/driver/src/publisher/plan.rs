@@ -63,10 +63,9 @@ impl Plan {
             let uid = slice.metadata.uid.as_deref().unwrap_or_default();
             // The stored form of exactly this slice counts as equal.
             let same = |wish: &ResourceSliceSpec| normal(wish) == normal(&slice.spec);
-            same(&spec)
-                || stored
-                    .get(uid)
-                    .is_some_and(|(sent, got)| normal(sent) == normal(&spec) && same(got))
+            let stored = stored.get(uid);
+            let as_stored = |(sent, got): &(_, _)| normal(sent) == normal(&spec) && same(got);
+            labelled(target, slice) && (same(&spec) || stored.is_some_and(as_stored))
         };
         let base = newest.max(pool.generation);
         let created = matched.iter().filter(|slice| slice.is_none()).count();
@@ -86,6 +85,10 @@ impl Plan {
                 Some(slice) => {
                     let mut updated = ResourceSlice::clone(slice);
                     updated.spec = spec(index, generation);
+                    if !labelled(target, slice) {
+                        let labels = updated.metadata.labels.get_or_insert_default();
+                        labels.extend(target.scope.labels.clone());
+                    }
                     plan.update.push((index, updated));
                 }
                 None => {
@@ -102,6 +105,13 @@ impl Plan {
         }
         plan
     }
+}
+
+/// Whether a slice has the labels.
+fn labelled(target: &Target<'_>, slice: &ResourceSlice) -> bool {
+    let there = slice.metadata.labels.as_ref();
+    let mut wanted = target.scope.labels.iter();
+    wanted.all(|(key, value)| there.and_then(|there| there.get(key)) == Some(value))
 }
 
 /// Chooses an existing slice for every wanted one: the one whose name has this index. If there is only one, its name
@@ -166,6 +176,7 @@ fn metadata(target: &Target<'_>, index: usize, slices: usize) -> ObjectMeta {
     ObjectMeta {
         generate_name: Some(prefix),
         owner_references: owners,
+        labels: Some(target.scope.labels.clone()).filter(|labels| !labels.is_empty()),
         ..ObjectMeta::default()
     }
 }

@@ -15,6 +15,7 @@ use kube::ResourceExt;
 use tokio::sync::watch;
 
 use super::{Body, Query, Refusal};
+use crate::config::RuntimeKind;
 use crate::pods::{ContainerState, Node, log_path};
 use crate::shim::spec::Exit;
 use crate::watching;
@@ -117,6 +118,11 @@ fn find(
     if !known {
         return Err(Refusal::not_found(format!(
             "container \"{container}\" not found in pod \"{name}\""
+        )));
+    }
+    if node.config.runtime == RuntimeKind::Simulated {
+        return Err(Refusal::bad_request(format!(
+            "container \"{container}\" in pod \"{name}\" is simulated: no program runs in it, and it has no logs"
         )));
     }
     let state: ContainerState = entry

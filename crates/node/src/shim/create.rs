@@ -15,6 +15,7 @@ use rustix::process::Pid;
 
 use super::program::{ConfineError, Program, Role};
 use super::report::{self, ReportError};
+use super::said::Said;
 use super::spec::staged::{Account, Hierarchy, Staged};
 use super::spec::{self, ContainerSpec, Isolation};
 use super::stage::{self, StageError};
@@ -47,6 +48,12 @@ pub(super) enum CreateError {
     /// libcontainer failed.
     #[error("{}", chain(.0))]
     Library(#[from] LibcontainerError),
+    /// libcontainer ran a hook, which failed and said why.
+    #[error("{}: {said}", chain(.error))]
+    Hook {
+        error: LibcontainerError,
+        said: String,
+    },
     /// It has no terminal.
     #[error("terminal: {0}")]
     Terminal(#[source] std::io::Error),
@@ -121,6 +128,7 @@ fn attempt(
     std::fs::create_dir_all(&bundle).at(&bundle)?;
     spec::write(&bundle.join("config.json"), &oci)?;
 
+    let said = Said::from_here();
     let (failure, failing) = sys::pipe()?;
     let program = Program::new(spec, role, spec.tty, failing.as_raw_fd())?;
     let console = spec.tty.then(|| console(directory)).transpose()?;
@@ -156,7 +164,7 @@ fn attempt(
         }
     };
     drop(failing);
-    let container = started?;
+    let container = started.map_err(|error| with_reason(error, &said))?;
     let reported = report::wait(failure);
     // libcontainer has made this process non-dumpable; other processes of its user must be able to open its namespaces.
     sys::set_dumpable();
@@ -192,6 +200,17 @@ fn attempt(
         None => None,
     };
     Ok(RunningContainer { terminal, ..made })
+}
+
+/// A failure of a hook is no more than the code that it ended with: the reason is what it printed.
+fn with_reason(error: CreateError, said: &Said) -> CreateError {
+    match error {
+        CreateError::Library(error) if chain(&error).contains("hook") => match said.last() {
+            said if said.is_empty() => CreateError::Library(error),
+            said => CreateError::Hook { error, said },
+        },
+        other => other,
+    }
 }
 
 impl RunningContainer {

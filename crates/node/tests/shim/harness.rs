@@ -183,6 +183,8 @@ impl Container {
             .arg("run")
             .arg(&own_directory)
             .stdout(Stdio::piped())
+            // As the agent starts it.
+            .stderr(fs::File::create(own_directory.join("shim.log")).expect("a file"))
             .spawn()
             .expect("a helper");
         let mut line = String::new();

@@ -18,9 +18,16 @@ pub(crate) const MOST_CHECKS_IN_GANG: usize = 2_000;
 /// How near a node came to being feasible; the largest is explained. Fields are compared in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
+    /// The pod's own node name, selector and affinity allow it: nothing that changes on the node helps otherwise.
+    wanted: bool,
     satisfied: usize,
     plugins_failed: Reverse<usize>,
     devices: Nearness,
+}
+
+/// Whether the pod's own node name, selector or affinity rejects the node.
+fn excludes(rejection: &Rejection) -> bool {
+    matches!(rejection.plugin, Plugin::NodeName | Plugin::NodeAffinity)
 }
 
 impl Attempt<'_> {
@@ -32,12 +39,18 @@ impl Attempt<'_> {
 
     fn ranked(&self, node: &NodeInfo, rejection: &Rejection, found: Option<&NodeNearness>) -> Rank {
         let lacks_more = found.is_some_and(|found| !found.all);
+        let others = match rejection.plugin {
+            Plugin::DynamicResources => Vec::new(),
+            _ => self.rejections(node),
+        };
         let failed = match rejection.plugin {
             Plugin::DynamicResources => 1,
-            _ => self.rejections(node).len().max(1) + usize::from(lacks_more),
+            _ => others.len().max(1) + usize::from(lacks_more),
         };
+        let excluded = excludes(rejection) || others.iter().any(excludes);
         let devices = found.map(|found| found.nearness).unwrap_or_default();
         Rank {
+            wanted: !excluded,
             satisfied: devices.satisfied,
             plugins_failed: Reverse(failed),
             devices,
@@ -56,7 +69,8 @@ impl Attempt<'_> {
         (!hint.is_empty()).then(|| format!("On node {}: {hint}", node.name))
     }
 
-    /// What the nearest node lacks: the node with the most device requests satisfied; among those, the one that the
+    /// What the nearest node lacks: of the nodes that the pod allows, if there are any, the node with the most device requests
+    /// satisfied; among those, the one that the
     /// fewest plugins reject; among those, the one where the most checks leave enough devices; among those, the one
     /// where the most devices remain, then the first. Checks at most `most` devices. `None` if no node rejects the pod
     /// for lack of devices.
@@ -68,8 +82,14 @@ impl Attempt<'_> {
             return None;
         }
         let (mut nearest, mut work): (Option<(Rank, bool, &NodeInfo)>, usize) = (None, 0);
-        for (rejection, node) in unplaced.nodes.iter().zip(&self.snapshot.nodes) {
-            let Some(rejection) = rejection else { continue };
+        let rejected = || {
+            let nodes = unplaced.nodes.iter().zip(&self.snapshot.nodes);
+            nodes.filter_map(|(rejection, node)| Some((rejection.as_ref()?, node)))
+        };
+        // The work is for the nodes that the pod allows.
+        let allowed = rejected().filter(|(rejection, _)| !excludes(rejection));
+        let excluded = rejected().filter(|(rejection, _)| excludes(rejection));
+        for (rejection, node) in allowed.chain(excluded) {
             let found = devices.nearness(node, &self.dra);
             let rank = self.ranked(node, rejection, Some(&found));
             if nearest.as_ref().is_none_or(|(best, ..)| rank > *best) {

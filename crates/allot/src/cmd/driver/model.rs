@@ -57,9 +57,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
                     args.kubelet_dir.clone(),
                     cdi.clone(),
                 );
-                tasks.spawn(
-                    async move { what.run(client, &node, &root, &cdi, true, shutdown).await },
-                );
+                tasks.spawn(async move { what.run(client, &node, &root, &cdi, shutdown).await });
             }
         }
         while let Some(joined) = tasks.join_next().await {

@@ -1,26 +1,27 @@
 //! `allot hardware fail` and `restore`.
 //!
-//! Failures are written into the ResourceSlice of the device: no driver publishes the slices of modelled hardware
-//! again. The slice records devices that were unplugged, so that they can be plugged in again.
+//! A driver that publishes a device writes its slice again after every change. The failures of its devices are in an
+//! annotation of the Node, which drivers of modelled devices heed. No driver publishes the devices of simulated nodes: their
+//! failures are in the slices.
 
-use std::collections::BTreeMap;
 use std::io::{Write as _, stdout};
 
-use allot_node::{HARDWARE, REGISTERED_DRIVERS, UNHEALTHY};
+use allot_driver::{HEEDS_INJECTED_FAILURES, InjectedFailure, InjectedFailures};
+use allot_node::{HARDWARE, REGISTERED_DRIVERS};
 use anyhow::{Context as _, bail, ensure};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use self::slice::{back, changed, place, set_taint, set_unhealthy, unplug};
 use crate::cmd::access::Access;
 use crate::cmd::{component, count};
 
-/// Key of the taint on failed devices.
-const TAINT: &str = "allot.dev/hardware-failed";
-/// Annotation of a slice: the devices that were unplugged, as a JSON list with the place and the object of each.
-const UNPLUGGED: &str = "allot.dev/unplugged";
+mod node;
+mod slice;
+
 /// How often a write is retried after a conflict.
 const TRIES: usize = 20;
 
@@ -106,28 +107,39 @@ pub(super) fn fail(args: Fail) -> anyhow::Result<()> {
         let slices = Slices::new(&args.target).await?;
         let usual = args.taint.is_none() && !args.unplug && !args.unhealthy;
         let taint = args.taint.or(usual.then_some(Effect::NoExecute));
-        let (name, device) = slices.find(&args.target, &args.device).await?;
-        slices
-            .change(&name, |slice| {
+        let unhealthy = args.unhealthy || usual;
+        let found = slices.find(&args.target, &args.device).await?;
+        let node = &args.target.node;
+        if found.heeds {
+            let wrong = InjectedFailure {
+                taint: taint.map(|effect| effect.name().to_owned()),
+                unhealthy: unhealthy.then(|| args.message.clone()),
+                unplugged: args.unplug,
+            };
+            let add =
+                |all: &mut InjectedFailures| node::add(all, &found.driver, &args.device, &wrong);
+            node::change(&slices.nodes, node, add).await?;
+        } else {
+            let change = |slice: &mut Value| {
                 let at = place(slice, &args.device)
                     .with_context(|| format!("device {} is not there any more", args.device))?;
                 if args.unplug {
                     return unplug(slice, at);
                 }
                 if let Some(effect) = taint {
-                    set_taint(slice, at, Some(effect));
+                    set_taint(slice, at, Some(effect.name()));
                 }
-                if args.unhealthy || usual {
+                if unhealthy {
                     set_unhealthy(slice, &args.device, Some(&args.message))?;
                 }
                 Ok(true)
-            })
-            .await?;
-        let driver = device;
-        let node = &args.target.node;
+            };
+            slices.change(&found.slice, change).await?;
+        }
+        let driver = found.driver;
         let what = match (args.unplug, taint) {
             (true, _) => "unplugged".to_owned(),
-            (_, Some(effect)) if args.unhealthy || usual => {
+            (_, Some(effect)) if unhealthy => {
                 format!("unhealthy, with a taint {}", effect.name())
             }
             (_, Some(effect)) => format!("tainted {}", effect.name()),
@@ -142,24 +154,42 @@ pub(super) fn fail(args: Fail) -> anyhow::Result<()> {
 pub(super) fn restore(args: Restore) -> anyhow::Result<()> {
     component::block_on(async move |_| {
         let slices = Slices::new(&args.target).await?;
+        let (target, device) = (&args.target, args.device.as_deref());
         let mut restored = Vec::new();
-        for slice in slices.of_node(&args.target).await? {
+        let driver = target.driver.as_deref();
+        let remove = |all: &mut InjectedFailures| restored = node::remove(all, driver, device);
+        node::change(&slices.nodes, &target.node, remove).await?;
+        let published = slices.of_node(target).await?;
+        for slice in published.iter().filter(|slice| !heeds(slice)) {
             let mut here = Vec::new();
             slices
                 .change(&slice.name_any(), |slice| {
-                    here = back(slice, args.device.as_deref())?;
+                    here = back(slice, device)?;
                     Ok(!here.is_empty())
                 })
                 .await?;
             restored.extend(here);
         }
-        if let Some(device) = &args.device {
-            let node = &args.target.node;
+        if let Some(device) = device {
+            let node = &target.node;
             ensure!(!restored.is_empty(), "{device} has not failed on {node}");
         }
         writeln!(stdout(), "{} restored", count(restored.len(), "device"))?;
         Ok(())
     })
+}
+
+/// A device of a node.
+struct Found {
+    /// Name of its slice.
+    slice: String,
+    driver: String,
+    /// Its driver heeds failures in the annotation of the Node.
+    heeds: bool,
+}
+
+fn heeds(slice: &DynamicObject) -> bool {
+    slice.labels().contains_key(HEEDS_INJECTED_FAILURES)
 }
 
 /// The ResourceSlices of a cluster, as JSON: unknown fields must not be lost.
@@ -187,8 +217,8 @@ impl Slices {
         Ok(list.context("cannot list ResourceSlices")?.items)
     }
 
-    /// The slice with a device, and its driver.
-    async fn find(&self, target: &Target, device: &str) -> anyhow::Result<(String, String)> {
+    /// The only slice with a device.
+    async fn find(&self, target: &Target, device: &str) -> anyhow::Result<Found> {
         let node = &target.node;
         let slices = self.of_node(target).await?;
         let with: Vec<_> = slices
@@ -203,11 +233,15 @@ impl Slices {
         };
         match with.as_slice() {
             [slice] => {
-                let driver = driver(slice);
-                if !slice.labels().contains_key(HARDWARE) {
-                    self.refuse_real(node, &driver).await?;
+                let found = Found {
+                    slice: slice.name_any(),
+                    driver: driver(slice),
+                    heeds: heeds(slice),
+                };
+                if !found.heeds && !slice.labels().contains_key(HARDWARE) {
+                    self.refuse_real(node, &found.driver).await?;
                 }
-                Ok((slice.name_any(), driver))
+                Ok(found)
             }
             [] if slices.is_empty() => {
                 bail!("node {node} has no devices; `allot devices` lists those of all nodes")
@@ -270,202 +304,5 @@ impl Slices {
             }
         }
         bail!("the ResourceSlice {name} changes all the time")
-    }
-}
-
-/// The members of a map that differ, as a merge patch.
-fn changed(before: &Value, after: &Value) -> Value {
-    let empty = Map::new();
-    let before = before.as_object().unwrap_or(&empty);
-    let after = after.as_object().unwrap_or(&empty);
-    let gone = before.keys().filter(|key| !after.contains_key(*key));
-    let gone = gone.map(|key| (key.clone(), Value::Null));
-    let new = after
-        .iter()
-        .filter(|(key, value)| before.get(*key) != Some(value));
-    let new = new.map(|(key, value)| (key.clone(), value.clone()));
-    gone.chain(new).collect::<Map<_, _>>().into()
-}
-
-fn place(slice: &Value, device: &str) -> Option<usize> {
-    let devices = slice["spec"]["devices"].as_array()?;
-    devices.iter().position(|known| known["name"] == device)
-}
-
-fn set_taint(slice: &mut Value, at: usize, effect: Option<Effect>) -> bool {
-    let device = &mut slice["spec"]["devices"][at];
-    let mut taints = device["taints"].as_array().cloned().unwrap_or_default();
-    let before = taints.len();
-    taints.retain(|taint| taint["key"] != TAINT);
-    let had = taints.len() < before;
-    if let Some(effect) = effect {
-        taints.push(json!({"key": TAINT, "value": "true", "effect": effect.name()}));
-    }
-    match device.as_object_mut() {
-        Some(members) if taints.is_empty() => drop(members.remove("taints")),
-        Some(members) => drop(members.insert("taints".into(), taints.into())),
-        None => {}
-    }
-    had
-}
-
-/// Reads a JSON value from an annotation.
-fn annotation<T: serde::de::DeserializeOwned + Default>(
-    slice: &Value,
-    name: &str,
-) -> anyhow::Result<T> {
-    match slice["metadata"]["annotations"][name].as_str() {
-        None => Ok(T::default()),
-        Some(text) => {
-            serde_json::from_str(text).with_context(|| format!("cannot read annotation {name}"))
-        }
-    }
-}
-
-/// Writes an annotation, or a label, or removes it.
-fn set(slice: &mut Value, map: &str, name: &str, value: Option<String>) {
-    if !slice["metadata"][map].is_object() {
-        slice["metadata"][map] = json!({});
-    }
-    if let Some(members) = slice["metadata"][map].as_object_mut() {
-        match value {
-            Some(value) => drop(members.insert(name.to_owned(), value.into())),
-            None => drop(members.remove(name)),
-        }
-    }
-}
-
-fn set_unhealthy(slice: &mut Value, device: &str, message: Option<&str>) -> anyhow::Result<bool> {
-    let mut devices: BTreeMap<String, String> = annotation(slice, UNHEALTHY)?;
-    let before = devices.clone();
-    match message {
-        Some(message) => drop(devices.insert(device.to_owned(), message.to_owned())),
-        None => drop(devices.remove(device)),
-    }
-    let text = match devices.is_empty() {
-        true => None,
-        false => Some(serde_json::to_string(&devices)?),
-    };
-    set(
-        slice,
-        "labels",
-        UNHEALTHY,
-        text.as_ref().map(|_| "true".to_owned()),
-    );
-    set(slice, "annotations", UNHEALTHY, text);
-    Ok(devices != before)
-}
-
-fn unplug(slice: &mut Value, at: usize) -> anyhow::Result<bool> {
-    let mut unplugged: Vec<Value> = annotation(slice, UNPLUGGED)?;
-    let devices = slice["spec"]["devices"].as_array_mut();
-    let device = devices.context("the slice has no devices")?.remove(at);
-    unplugged.push(json!({"at": at, "device": device}));
-    set(
-        slice,
-        "annotations",
-        UNPLUGGED,
-        Some(serde_json::to_string(&unplugged)?),
-    );
-    Ok(true)
-}
-
-/// Reverts the failure of one device or of all, and returns their names.
-fn back(slice: &mut Value, only: Option<&str>) -> anyhow::Result<Vec<String>> {
-    let wanted = |name: &str| only.is_none_or(|only| only == name);
-    let mut restored = Vec::new();
-    let unplugged: Vec<Value> = annotation(slice, UNPLUGGED)?;
-    let (mut left, mut again) = (Vec::new(), Vec::new());
-    for entry in unplugged {
-        match wanted(entry["device"]["name"].as_str().unwrap_or_default()) {
-            true => again.push(entry),
-            false => left.push(entry),
-        }
-    }
-    // The one removed last is restored first, so that each finds its position.
-    for entry in again.iter().rev() {
-        let at = entry["at"].as_u64().unwrap_or(0) as usize;
-        if !slice["spec"]["devices"].is_array() {
-            slice["spec"]["devices"] = json!([]);
-        }
-        if let Some(devices) = slice["spec"]["devices"].as_array_mut() {
-            devices.insert(at.min(devices.len()), entry["device"].clone());
-        }
-        restored.push(
-            entry["device"]["name"]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned(),
-        );
-    }
-    if !again.is_empty() {
-        let text = match left.is_empty() {
-            true => None,
-            false => Some(serde_json::to_string(&left)?),
-        };
-        set(slice, "annotations", UNPLUGGED, text);
-    }
-    let devices = slice["spec"]["devices"].as_array();
-    let names: Vec<String> = devices
-        .into_iter()
-        .flatten()
-        .filter_map(|device| device["name"].as_str().map(str::to_owned))
-        .collect();
-    for (at, name) in names.iter().enumerate().filter(|(_, name)| wanted(name)) {
-        let tainted = set_taint(slice, at, None);
-        let unhealthy = set_unhealthy(slice, name, None)?;
-        if (tainted || unhealthy) && !restored.contains(name) {
-            restored.push(name.clone());
-        }
-    }
-    Ok(restored)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn slice() -> Value {
-        json!({
-            "metadata": {"name": "s", "labels": {"a": "b"}},
-            "spec": {"devices": [
-                {"name": "gpu-0"},
-                {"name": "gpu-1", "taints": [{"key": "other", "effect": "NoSchedule"}]},
-                {"name": "gpu-2"},
-            ]},
-        })
-    }
-
-    #[test]
-    fn what_was_done_is_taken_back() {
-        let mut changed = slice();
-        set_taint(&mut changed, 1, Some(Effect::NoExecute));
-        set_taint(&mut changed, 1, Some(Effect::NoSchedule));
-        assert_eq!(
-            changed["spec"]["devices"][1]["taints"]
-                .as_array()
-                .map(Vec::len),
-            Some(2)
-        );
-        set_unhealthy(&mut changed, "gpu-1", Some("hot")).unwrap();
-        assert_eq!(
-            changed["metadata"]["annotations"][UNHEALTHY],
-            "{\"gpu-1\":\"hot\"}"
-        );
-        unplug(&mut changed, 0).unwrap();
-        unplug(&mut changed, 1).unwrap();
-        assert_eq!(place(&changed, "gpu-1"), Some(0));
-        assert_eq!(changed["spec"]["devices"].as_array().map(Vec::len), Some(1));
-
-        let mut one = changed.clone();
-        assert_eq!(back(&mut one, Some("gpu-2")).unwrap(), ["gpu-2"]);
-        assert_eq!(place(&one, "gpu-2"), Some(1));
-        assert_eq!(back(&mut one, Some("gpu-7")).unwrap(), Vec::<String>::new());
-
-        let restored = back(&mut changed, None).unwrap();
-        assert_eq!(restored.len(), 3, "{restored:?}");
-        assert_eq!(changed["spec"], slice()["spec"]);
-        assert_eq!(changed["metadata"]["labels"], slice()["metadata"]["labels"]);
-        assert_eq!(changed["metadata"]["annotations"], json!({}));
     }
 }

@@ -17,8 +17,9 @@ use crate::cmd::{component, count};
 /// Flags of `allot hardware record`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Names of nodes, UUIDs, hardware and IP addresses are replaced. Look at the files before you
-pass them on: what a driver writes in a form of its own stays as it is.")]
+Names of nodes, hosts, zones and node pools, UUIDs, serial numbers, hardware and IP addresses are
+replaced; what is equal stays equal. Look at the files before you pass them on: a word that a
+driver writes and that looks like none of these stays.")]
 pub(super) struct Record {
     #[command(flatten)]
     access: Access,
@@ -34,16 +35,15 @@ pub(super) struct Record {
 pub(super) fn run(args: Record) -> anyhow::Result<()> {
     component::block_on(async move |_| {
         let client = args.access.client("allot-hardware").await?;
-        let mut cluster = Cluster {
+        let cluster = Cluster {
             nodes: list::<Node>(&client).await?,
             slices: list::<ResourceSlice>(&client).await?,
             classes: list::<DeviceClass>(&client).await?,
+            only: args.node,
         };
-        if let Some(node) = &args.node {
-            cluster
-                .nodes
-                .retain(|known| known["metadata"]["name"] == node.as_str());
-            ensure!(!cluster.nodes.is_empty(), "there is no node {node}");
+        if let Some(node) = &cluster.only {
+            let mut names = cluster.nodes.iter().map(|known| &known["metadata"]["name"]);
+            ensure!(names.any(|name| name == node), "there is no node {node}");
         }
         let shared = cluster
             .slices

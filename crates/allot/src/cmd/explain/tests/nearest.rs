@@ -76,6 +76,42 @@ fn regression_a_node_with_other_devices_is_not_nearest() {
     }
 }
 
+/// A node that the pod's selector or affinity excludes had the devices, and was named as if they helped.
+#[test]
+fn regression_nodes_that_the_pod_excludes_come_last() {
+    let terms =
+        json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["c"]}]}]);
+    let affinity = json!({"nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}});
+    let wants = [
+        ("nodeSelector", json!({"pool": "gpus"})),
+        ("affinity", affinity),
+    ];
+    for (member, value) in wants {
+        let nodes = vec![with("a", "d", 9), with("b", "d", 20), with("c", "d", 2)];
+        let mut objects = cluster(nodes, request(json!({"count": 9})));
+        for object in &mut objects {
+            match (object["kind"].as_str(), object["metadata"]["name"].as_str()) {
+                (Some("Node"), Some("c")) => {
+                    object["metadata"]["labels"] = json!({"pool": "gpus"});
+                }
+                (Some("Pod"), _) => object["spec"][member] = value.clone(),
+                _ => {}
+            }
+        }
+        assert_eq!(named(&objects), "c", "{member}");
+        let cause = report(&objects).cause().expect("a cause");
+        assert_eq!(cause.nearest.as_deref(), Some("c"), "{member}");
+        assert!(
+            cause.reason.contains("needs 9 devices: 2 seen"),
+            "{cause:?}"
+        );
+        let text = explained(&objects);
+        let place = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}: {text}"));
+        assert!(place("(c)") < place("(a, b)"), "{text}");
+    }
+}
+
 /// Not the reasons of most nodes.
 #[test]
 fn regression_the_dashboard_has_the_nearest_node() {

@@ -1,0 +1,47 @@
+//! What hooks say about a failure: libcontainer lets them write to this process's standard error, a file that the agent has
+//! opened.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+
+use rustix::fs::{FileType, fstat};
+
+/// How much of it is told, in bytes. An event has 1 024 for everything.
+const MOST: u64 = 512;
+
+/// What is written to standard error from here on.
+pub(super) struct Said {
+    file: Option<File>,
+    start: u64,
+}
+
+impl Said {
+    /// Nothing is known if standard error is no file.
+    pub(super) fn from_here() -> Self {
+        let stat = fstat(rustix::stdio::stderr()).ok();
+        let stat = stat.filter(|stat| FileType::from_raw_mode(stat.st_mode).is_file());
+        Self {
+            start: stat
+                .as_ref()
+                .map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0)),
+            file: stat.and_then(|_| File::open("/proc/self/fd/2").ok()),
+        }
+    }
+
+    /// The end of it, in one line.
+    pub(super) fn last(&self) -> String {
+        let Some(file) = &self.file else {
+            return String::new();
+        };
+        let length = file.metadata().map_or(0, |it| it.len());
+        let start = self.start.max(length.saturating_sub(MOST));
+        let mut bytes = vec![0; length.saturating_sub(start).min(MOST) as usize];
+        if file.read_exact_at(&mut bytes, start).is_err() {
+            return String::new();
+        }
+        let text = String::from_utf8_lossy(&bytes);
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let line = lines.collect::<Vec<_>>().join("; ");
+        line.replace(|c: char| c.is_control(), " ")
+    }
+}
