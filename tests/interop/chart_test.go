@@ -25,6 +25,8 @@ var everything = []string{
 	"--set", "scheduler.featureGates.DRADeviceTaintRules=true,scheduler.config.clientConnection.qps=100",
 	"--set", "commonLabels.team=a,imagePullSecrets[0].name=pull,scheduler.nodeSelector.pool=control",
 	"--set", "scheduler.podAnnotations.note=a,controllers.podAnnotations.note=a,gpuDriver.podAnnotations.note=a",
+	"--set", "gpuDriver.gpus.partitions=4,gpuDriver.gpus.allowMultipleAllocations=true,gpuDriver.bindingConditions=true",
+	"--set", "gpuDriver.gpus.count=2,gpuDriver.deviceStatus=true,gpuDriver.deviceClass.extendedResourceName=example.com/gpu",
 	"--set-json", `scheduler.tolerations=[{"operator":"Exists"}]`,
 	"--set-json", `controllers.affinity={"nodeAffinity":{}}`,
 	"--set-json", `scheduler.extraArgs=["-v"]`,
@@ -97,6 +99,7 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		"scheduler.leaderElection.leaseDuration=5s", "scheduler.leaderElection.renewDeadline=2s",
 		"scheduler.config.leaderElection.leaderElect=false",
 		"webhook.drivers[0]=other.example.com", "webhook.failurePolicy=Warn", "webhook.timeoutSeconds=31",
+		"gpuDriver.gpus.partitions=81", "gpuDriver.gpus.number=2", "gpuDriver.deviceClass.extendedResourceName=gpu",
 		"webhook.enabled=true,webhook.certificate.secretName=cert", "webhook.certificate.issuer.name=a",
 	} {
 		if out, err := runHelm(t, nil, "template", "allot", chartDir, "--kube-version", "1.36.2", "--set", wrong); err == nil {

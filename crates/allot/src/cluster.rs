@@ -33,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 pub use crate::clusters::default_directory;
 use crate::clusters::record::{Process, Record};
 use crate::component::read_scheduler_config;
-use crate::{apiserver, bounds};
+use crate::{apiserver, bounds, gpus};
 pub use kinds::{Driver, Runtime};
 use network::PodNetworks;
 pub use place::ClusterDirectory;
@@ -79,6 +79,8 @@ pub struct Args {
     /// The driver to start on every node; default: gpu if the release serves devices, else none
     #[arg(long, value_enum, value_name = "DRIVER")]
     pub driver: Option<Driver>,
+    #[command(flatten)]
+    pub gpus: gpus::Flags,
     /// Hardware to model: names from `allot hardware list`, or files; =N for the number of nodes, + for several on a node
     #[arg(long, value_name = "MODEL[+MODEL][=N]", value_delimiter = ',')]
     pub hardware: Vec<String>,
@@ -200,10 +202,7 @@ impl Cluster {
         let nodes = node_directories(&directory, args.nodes)?;
         args.apiserver.data_dir = Some(directory.clone());
         let classic = matches!(args.driver, Some(Driver::Test | Driver::Net));
-        anyhow::ensure!(
-            args.drivername.is_none() || args.driver == Some(Driver::Test),
-            "--drivername is the name of the test driver: give --driver test as well"
-        );
+        driver::check_flags(&args, hardware.is_some())?;
         let cri = args.runtime == Runtime::Cri;
         anyhow::ensure!(
             !cri || args.nodes <= 1,

@@ -202,8 +202,8 @@ fn wrong(command: &Command) -> Option<String> {
     }
 }
 
-/// All documents below a directory, without the changelog, which also names what has been removed.
-fn documents(directory: &Path, found: &mut Vec<PathBuf>) {
+/// All documents with an extension below a directory, without the changelog, which also names what has been removed.
+fn documents(directory: &Path, extension: &str, found: &mut Vec<PathBuf>) {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     for path in entries.map(|entry| entry.path()) {
         let name = path
@@ -212,12 +212,24 @@ fn documents(directory: &Path, found: &mut Vec<PathBuf>) {
             .unwrap_or_default();
         if path.is_dir() {
             if !name.starts_with('.') && !FOREIGN.contains(&name) {
-                documents(&path, found);
+                documents(&path, extension, found);
             }
-        } else if name.ends_with(".md") && name != "CHANGELOG.md" {
+        } else if name.ends_with(extension) && name != "CHANGELOG.md" {
             found.push(path);
         }
     }
+}
+
+/// The comments of a manifest as text of a document, in which commands are indented.
+fn comments(manifest: &str) -> String {
+    let lines = manifest.lines().map(|line| {
+        let comment = line.strip_prefix('#').unwrap_or_default();
+        match comment.strip_prefix("   ") {
+            Some(command) => format!("    {command}\n"),
+            None => format!("{}\n", comment.trim_start()),
+        }
+    });
+    lines.collect()
 }
 
 /// Examples in the help of a command and of those below it, as text of a document.
@@ -268,6 +280,22 @@ fn commands_are_found_in_code_and_in_text() {
     assert_eq!(lines[5].1, "allot node --runtime auto --label=a|b IMAGE");
 }
 
+#[test]
+fn commands_are_found_in_the_comments_of_manifests() {
+    let manifest =
+        "# Text about `allot down`:\n#   allot up --nodes 2\nkind: Pod # allot explain\n";
+    let found = commands(&comments(manifest));
+    let lines: Vec<_> = found
+        .iter()
+        .map(|command| (command.line, command.words.join(" ")))
+        .collect();
+    let expected = [(1, "allot down"), (2, "allot up --nodes 2")];
+    assert_eq!(
+        lines,
+        expected.map(|(line, words)| (line, words.to_owned()))
+    );
+}
+
 /// Both documents count the lines of the driver in the crate documentation.
 #[test]
 fn the_documented_driver_has_as_many_lines_as_documented() {
@@ -290,7 +318,8 @@ fn the_documented_driver_has_as_many_lines_as_documented() {
 fn every_command_of_the_documents_is_understood() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut files = Vec::new();
-    documents(&root, &mut files);
+    documents(&root, ".md", &mut files);
+    documents(&root.join("examples"), ".yaml", &mut files);
     files.sort();
     let mut texts: Vec<(String, String)> = files
         .iter()
@@ -300,7 +329,11 @@ fn every_command_of_the_documents_is_understood() {
                 .unwrap_or(file)
                 .display()
                 .to_string();
-            (shown, fs::read_to_string(file).expect("a document"))
+            let text = fs::read_to_string(file).expect("a document");
+            match shown.ends_with(".yaml") {
+                true => (shown, comments(&text)),
+                false => (shown, text),
+            }
         })
         .collect();
     let mut examples = Vec::new();

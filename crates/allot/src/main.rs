@@ -13,6 +13,7 @@ mod command_line;
 mod component;
 #[cfg(test)]
 mod documents;
+mod gpus;
 mod logging;
 mod modelled;
 mod plugin;

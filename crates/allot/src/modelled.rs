@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use allot_apimachinery::Quantity;
 use allot_driver::{
     Boot, Claim, ContainerEdits, DeviceMetadata, Driver, Failure, KUBELET_TIMEOUT, Plugin, Pool,
     Prepared, PreparedClaim, PreparedDevice, Resources, Slice,
 };
 use allot_hardware::{Model, Prepare};
 use anyhow::Context as _;
-use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
+use k8s_openapi::api::resource::v1::{Device, DeviceAttribute, DeviceRequestAllocationResult};
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
@@ -76,8 +77,8 @@ impl Modelled {
         let devices = Devices {
             driver: self.driver.clone(),
             devices,
-            env: self.prepare.env,
-            cpus: self.prepare.cpus.map(Cpus::new),
+            cpus: self.prepare.cpus.clone().map(Cpus::new),
+            prepare: self.prepare,
         };
         let builder = Plugin::builder(&self.driver, devices)
             .client(client)
@@ -110,8 +111,8 @@ impl Modelled {
 struct Devices {
     driver: String,
     devices: BTreeMap<String, Device>,
-    /// Variables with a value for each device of a request: an attribute, or `name`.
-    env: BTreeMap<String, String>,
+    /// How devices are prepared: the variables of each device and request.
+    prepare: Prepare,
     cpus: Option<Cpus>,
 }
 
@@ -137,6 +138,33 @@ impl Devices {
             _ => device.to_owned(),
         }
     }
+
+    /// The name of a variable for a device: attributes in braces are replaced by their values.
+    fn variable(&self, name: &str, device: &str) -> String {
+        let mut parts = name.split('{');
+        let mut all = parts.next().unwrap_or_default().to_owned();
+        for (attribute, rest) in parts.filter_map(|part| part.split_once('}')) {
+            let value = self.value(device, attribute);
+            let value = value.chars().map(|c| match c.is_ascii_alphanumeric() {
+                true => c.to_ascii_uppercase(),
+                false => '_',
+            });
+            all.extend(value);
+            all += rest;
+        }
+        all
+    }
+
+    /// The variables with the amounts that a claim consumes of a device: whole numbers in digits, so that programs need
+    /// not know the notation of quantities.
+    fn consumed(&self, result: &DeviceRequestAllocationResult) -> impl Iterator<Item = String> {
+        self.prepare.consumed.iter().filter_map(|(name, capacity)| {
+            let amount = &result.consumed_capacity.as_ref()?.get(capacity)?.0;
+            let number = amount.parse::<Quantity>().ok().and_then(|it| it.as_i64());
+            let amount = number.map_or_else(|| amount.clone(), |number| number.to_string());
+            Some(format!("{}={amount}", self.variable(name, &result.device)))
+        })
+    }
 }
 
 impl Driver for Devices {
@@ -159,13 +187,17 @@ impl Driver for Devices {
                 .iter()
                 .filter(|(_, other)| other.request == result.request);
             let names: Vec<&str> = same.map(|(_, other)| other.device.as_str()).collect();
-            let env = self.env.iter().map(|(name, attribute)| {
+            let env = self.prepare.env.iter().map(|(name, attribute)| {
+                if name.contains('{') {
+                    let value = self.value(&result.device, attribute);
+                    return format!("{}={value}", self.variable(name, &result.device));
+                }
                 let values = names.iter().map(|device| self.value(device, attribute));
                 format!("{name}={}", values.collect::<Vec<_>>().join(","))
             });
             let of_claim = cpus.iter().map(|(all, own)| all.variable(uid, own));
             let edits = ContainerEdits {
-                env: env.chain(of_claim).collect(),
+                env: env.chain(of_claim).chain(self.consumed(result)).collect(),
                 ..Default::default()
             };
             let metadata = DeviceMetadata {

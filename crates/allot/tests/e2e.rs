@@ -7,10 +7,16 @@ mod apart;
 mod ask;
 #[path = "e2e/crash.rs"]
 mod crash;
+#[path = "e2e/demo_table.rs"]
+mod demo_table;
+#[path = "e2e/demos.rs"]
+mod demos;
 #[path = "e2e/deploy.rs"]
 mod deploy;
 #[path = "e2e/drain.rs"]
 mod drain;
+#[path = "e2e/example_list.rs"]
+mod example_list;
 #[path = "e2e/examples.rs"]
 mod examples;
 #[path = "e2e/explain.rs"]

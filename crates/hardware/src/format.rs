@@ -74,10 +74,14 @@ pub(crate) struct PoolModel {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prepare {
-    /// Environment variables with one value for each device, separated by commas: an attribute, or `name` for the
-    /// device's name.
+    /// Environment variables with one value for each device of a request, separated by commas: an attribute, or `name`
+    /// for the device's name. A variable with an attribute in its own name, such as `GPU_{index}`, is one for each device.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
+    /// Environment variables for each device, with the amount that the claim consumes of a capacity. They should have an
+    /// attribute in their name.
+    #[serde(default)]
+    pub consumed: BTreeMap<String, String>,
     /// Environment variables that are always the same.
     #[serde(default)]
     pub set: BTreeMap<String, String>,
@@ -208,12 +212,42 @@ impl Model {
                 return Err(wrong(&format!("pools[{index}].driver"), "is there twice"));
             }
         }
+        for (index, pool) in self.pools.iter().enumerate() {
+            let prepare = &pool.prepare;
+            let names = prepare.env.keys().chain(prepare.consumed.keys());
+            if let Some(name) = names.chain(prepare.set.keys()).find(|it| !is_variable(it)) {
+                return Err(wrong(
+                    &format!("pools[{index}].prepare"),
+                    &format!("{name:?} is no name of an environment variable"),
+                ));
+            }
+        }
         // Expressions may depend on the index, tables may end too early.
         for index in [0, 1, 4999] {
             self.expand("node-0", index)?;
         }
         Ok(())
     }
+}
+
+/// Whether a text is the name of an environment variable, with attributes of a device in braces.
+fn is_variable(name: &str) -> bool {
+    let mut parts = name.split('{');
+    let start = parts.next().unwrap_or_default();
+    let plain = |text: &str| {
+        text.bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    let starts = start
+        .bytes()
+        .next()
+        .is_some_and(|byte| !byte.is_ascii_digit());
+    starts
+        && plain(start)
+        && parts.all(|part| {
+            let braces = part.split_once('}');
+            braces.is_some_and(|(attribute, rest)| !attribute.is_empty() && plain(rest))
+        })
 }
 
 /// The error of a YAML document, without the excerpt that follows.

@@ -124,6 +124,18 @@ fn errors_name_the_place_and_the_reason() {
         "[]",
         "capacity.memory: expected a quantity, found []",
     );
+    for (member, name) in [
+        ("env", "A-B"),
+        ("set", "1A"),
+        ("consumed", "A_{i"),
+        ("env", "A_{}"),
+    ] {
+        check(
+            "- driver: d.example.com",
+            &format!("- driver: d.example.com\n  prepare: {{{member}: {{'{name}': name}}}}"),
+            &format!("pools[0].prepare: {name:?} is no name of an environment variable"),
+        );
+    }
     check("title:", "titel:", "unknown field");
     check("title: A small model", "", "missing field");
     check(

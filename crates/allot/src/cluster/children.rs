@@ -13,6 +13,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::gpus;
+
 /// Beyond this many nodes the drivers share this process: a process each would weigh more than
 /// the cluster.
 const MOST_PROCESSES: usize = 8;
@@ -30,7 +32,7 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Which driver to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Driver {
-    Gpu,
+    Gpu(gpus::Flags),
     Test {
         name: String,
         /// What a node has for the scheduler to allocate.
@@ -133,7 +135,7 @@ impl Driver {
     /// Arguments of the process for the cluster, if there is one.
     fn controller(&self) -> Option<Vec<OsString>> {
         match self {
-            Self::Gpu | Self::Interfaces => None,
+            Self::Gpu(_) | Self::Interfaces => None,
             // The API server is on the same machine and limits its clients itself.
             Self::Test { name, .. } => Some(vec![
                 "test".into(),
@@ -150,7 +152,11 @@ impl Driver {
     /// Arguments of the process for a node.
     fn on_node(&self, index: usize, node: &str, root: &Path) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = match self {
-            Self::Gpu => vec!["gpu".into()],
+            Self::Gpu(flags) => {
+                let mut arguments = vec!["gpu".into()];
+                arguments.extend(flags.arguments());
+                arguments
+            }
             Self::Test { name, instances } => vec![
                 "test".into(),
                 "kubelet-plugin".into(),
@@ -187,8 +193,9 @@ impl Driver {
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
         match self {
-            Self::Gpu => {
-                let config = allot_driver_gpu::Config::new(node, root);
+            Self::Gpu(flags) => {
+                let mut config = allot_driver_gpu::Config::new(node, root);
+                flags.configure(&mut config);
                 Ok(allot_driver_gpu::run(client, config, stop).await?)
             }
             Self::Test { name, instances } => {

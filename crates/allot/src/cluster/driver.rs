@@ -2,15 +2,38 @@
 
 use allot_driver::classic::ClassicVersion;
 use allot_hardware::Fleet;
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use k8s_openapi::api::resource::v1::DeviceClass;
 use kube::api::PostParams;
 use kube::{Api, Client};
 
 use super::{Args, Driver, children};
+use crate::gpus;
 
 /// The class of the example driver's devices, as in `examples/`.
 const DEVICE_CLASS: &str = include_str!("../../../../examples/deviceclass.yaml");
+
+/// Checks that flags of a driver are given together with that driver.
+///
+/// # Errors
+/// A message with the flag that is missing.
+pub(super) fn check_flags(args: &Args, hardware: bool) -> anyhow::Result<()> {
+    ensure!(
+        args.drivername.is_none() || args.driver == Some(Driver::Test),
+        "--drivername is the name of the test driver: give --driver test as well"
+    );
+    let gpu = match args.driver {
+        // The GPU driver is the default where no hardware is modelled.
+        None => !args.no_driver && !hardware,
+        Some(driver) => driver == Driver::Gpu,
+    };
+    ensure!(
+        gpu || args.gpus == gpus::Flags::default(),
+        "--num-devices, --gpu-partitions, --gpu-allow-multiple-allocations, --binding-conditions and \
+         --gpu-device-status are for the GPU driver: give --driver gpu as well"
+    );
+    Ok(())
+}
 
 /// The requested driver, or else the one for the kinds that the API server serves, unless hardware is modelled; creates
 /// the objects it needs.
@@ -53,7 +76,7 @@ pub(super) async fn choose(
         Driver::None => None,
         Driver::Gpu => {
             create_device_class(client).await?;
-            Some(children::Driver::Gpu)
+            Some(children::Driver::Gpu(args.gpus.clone()))
         }
         Driver::Test => {
             let name = args.drivername.as_deref();
@@ -108,7 +131,7 @@ async fn net_driver(client: &Client) -> anyhow::Result<children::Driver> {
             .context("cannot install what the network driver needs")?;
         return Ok(children::Driver::Interfaces);
     }
-    anyhow::ensure!(
+    ensure!(
         version == Some(ClassicVersion::V1alpha2),
         "the network drivers need resource.k8s.io/v1 or v1alpha2; pass --dra, with --emulated-version 1.27 or newer, or none"
     );

@@ -30,7 +30,8 @@ pub(super) async fn wait(
     .context("waiting for the nodes")?;
     match driver {
         None => Ok(()),
-        Some(Driver::Gpu) => wait_for_slices(client, nodes, progress).await,
+        Some(Driver::Gpu(flags)) if flags.any() => wait_for_slices(client, nodes, progress).await,
+        Some(Driver::Gpu(_)) => wait.registered(nodes, allot_driver_gpu::DRIVER_NAME).await,
         Some(Driver::Test { name, .. }) => wait.registered(nodes, name).await,
         Some(Driver::Interfaces) => {
             wait.registered(nodes, allot_driver_net::v1::DRIVER_NAME)

@@ -164,16 +164,7 @@ impl Up {
 
     /// The same with other streams, or a terminal.
     pub async fn exec_with(&self, params: AttachParams, pod: &str, command: &[&str]) -> String {
-        let mut process = self
-            .pods()
-            .exec(pod, command.iter().copied(), &params)
-            .await
-            .expect("exec");
-        let mut output = String::new();
-        let mut stdout = process.stdout().expect("piped");
-        stdout.read_to_string(&mut output).await.expect("UTF-8");
-        process.join().await.expect("ended");
-        output
+        exec_in(&self.pods(), params, pod, command).await
     }
 }
 
@@ -184,6 +175,19 @@ impl Drop for Up {
             let _ = self.child.wait();
         }
     }
+}
+
+/// Standard output of a command in a container of a pod of some namespace.
+pub async fn exec_in(pods: &Api<Pod>, params: AttachParams, pod: &str, command: &[&str]) -> String {
+    let mut process = pods
+        .exec(pod, command.iter().copied(), &params)
+        .await
+        .expect("exec");
+    let mut output = String::new();
+    let mut stdout = process.stdout().expect("piped");
+    stdout.read_to_string(&mut output).await.expect("UTF-8");
+    process.join().await.expect("ended");
+    output
 }
 
 /// Creates the objects of a manifest, in their namespaces.
@@ -198,16 +202,7 @@ pub async fn apply(client: &Client, manifest: &str) {
 
 async fn write(client: &Client, manifest: &str, apply: bool) {
     for object in objects(manifest) {
-        let kind =
-            GroupVersionKind::try_from(object.types.as_ref().expect("a kind")).expect("kind");
-        let (resource, capabilities) = kube::discovery::pinned_kind(client, &kind)
-            .await
-            .expect("served");
-        let namespace = object.metadata.namespace.as_deref().unwrap_or("default");
-        let api: Api<DynamicObject> = match capabilities.scope {
-            Scope::Cluster => Api::all_with(client.clone(), &resource),
-            Scope::Namespaced => Api::namespaced_with(client.clone(), namespace, &resource),
-        };
+        let api = api_of(client, &object).await;
         if apply {
             let name = object.metadata.name.as_deref().expect("a name");
             api.patch(name, &PatchParams::apply("e2e"), &Patch::Apply(&object))
@@ -218,6 +213,19 @@ async fn write(client: &Client, manifest: &str, apply: bool) {
                 .await
                 .expect("created");
         }
+    }
+}
+
+/// Where the server has an object of a manifest.
+pub async fn api_of(client: &Client, object: &DynamicObject) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::try_from(object.types.as_ref().expect("a kind")).expect("kind");
+    let (resource, capabilities) = kube::discovery::pinned_kind(client, &kind)
+        .await
+        .expect("served");
+    let namespace = object.metadata.namespace.as_deref().unwrap_or("default");
+    match capabilities.scope {
+        Scope::Cluster => Api::all_with(client.clone(), &resource),
+        Scope::Namespaced => Api::namespaced_with(client.clone(), namespace, &resource),
     }
 }
 

@@ -116,6 +116,19 @@ fn regression_flags_and_names_that_do_nothing_are_refused() {
         &flags,
         "error: --drivername is the name of the test driver: give --driver test as well\n",
     );
+    for other in ["--no-driver", "--runtime=simulated", "--hardware=h100"] {
+        let flags = [
+            "up",
+            "--in-memory",
+            "--listen=127.0.0.1:0",
+            "--gpu-partitions=2",
+            other,
+        ];
+        refused(
+            &flags,
+            "are for the GPU driver: give --driver gpu as well\n",
+        );
+    }
     let files = directory();
     let file = files.path().join("empty.json");
     std::fs::write(&file, r#"{"kind": "List", "items": []}"#).expect("written");
