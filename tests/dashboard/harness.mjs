@@ -1,10 +1,11 @@
 // An artificial API server, the real `allot dashboard` in front of it, and a real Chromium in front
 // of that.
-import { spawn } from "node:child_process";
+import { execFile, spawn } from "node:child_process";
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
 import { chromium } from "playwright-core";
 import { FakeApi, kubeconfig } from "./fake-api.mjs";
 import { fleet } from "./fleet.mjs";
@@ -51,6 +52,11 @@ export async function start(args, word, options = {}) {
     });
   });
   return { child, line };
+}
+
+/** What a command prints that ends by itself. */
+export async function run(args) {
+  return (await promisify(execFile)(ALLOT, args, { timeout: PATIENCE })).stdout;
 }
 
 export async function stop(child) {

@@ -1,10 +1,11 @@
-// Fills a cluster of `allot up`: more drivers than the example's, pods with claims, and pending pods.
+// Fills a cluster of `allot up` with hardware of several models: pods with claims, pending pods, a pool that is incomplete.
 import { readFileSync } from "node:fs";
 import { request } from "node:https";
-import { fileURLToPath } from "node:url";
+import { join } from "node:path";
+import { run, start } from "./harness.mjs";
 
-const DRIVER = "mig.example.com";
-const NIC = "nic.example.com";
+/** The hardware of the 18 nodes of such a cluster, in their order: a part of an NVL72 rack, GPUs with MIG and NICs, others. */
+const HARDWARE = "gb200-nvl72=6,h100-mig+rdma-nic=4,gpu-shared=2,mi300x=1,gaudi3=1,tpu-v5e=2,sriov=1,nvme=1";
 
 /** Asks the API server of a kubeconfig that `allot up` wrote. */
 function client(kubeconfig) {
@@ -29,73 +30,50 @@ function client(kubeconfig) {
     });
 }
 
-function partitions(at) {
-  const take = (memory, slices) => [{ counterSet: `gpu-${at}`, counters: { memory: { value: `${memory}Gi` }, slices: { value: `${slices}` } } }];
-  const part = (name, memory, slices) => ({ name, capacity: { memory: { value: `${memory}Gi` } }, attributes: { model: { string: "Aurora-40" } }, consumesCounters: take(memory, slices) });
-  return [
-    part(`gpu-${at}-whole`, 40, 7), part(`gpu-${at}-half-0`, 20, 3), part(`gpu-${at}-half-1`, 20, 3),
-    ...Array.from({ length: 7 }, (_, i) => part(`gpu-${at}-seventh-${i}`, 5, 1)),
-  ];
-}
-
-export async function populate(kubeconfig) {
+async function populate(kubeconfig) {
   const started = Date.now();
   const ask = client(kubeconfig);
   const create = (path, body) => ask("POST", path, body);
   const dra = "/apis/resource.k8s.io/v1";
-  const slice = (node, name, driver, spec, pool = {}) =>
-    create(`${dra}/resourceslices`, {
-      apiVersion: "resource.k8s.io/v1", kind: "ResourceSlice", metadata: { name: `node-${node}-${name}` },
-      spec: { driver, nodeName: `node-${node}`, pool: { name: `node-${node}`, generation: 1, resourceSliceCount: 1, ...pool }, ...spec },
-    });
-  for (const [name, driver] of [["mig", DRIVER], ["nic", NIC]]) {
-    await create(`${dra}/deviceclasses`, {
-      apiVersion: "resource.k8s.io/v1", kind: "DeviceClass", metadata: { name: `${name}.example.com` },
-      spec: { selectors: [{ cel: { expression: `device.driver == "${driver}"` } }] },
-    });
-  }
-  for (const node of [3, 4, 5, 6]) {
-    const sharedCounters = [0, 1].map((i) => ({ name: `gpu-${i}`, counters: { memory: { value: "40Gi" }, slices: { value: "7" } } }));
-    // Counters are in a separate slice.
-    await slice(node, "mig-counters", DRIVER, { sharedCounters }, { resourceSliceCount: 2 });
-    await slice(node, "mig", DRIVER, { devices: [0, 1].flatMap(partitions) }, { resourceSliceCount: 2 });
-  }
-  for (const node of [0, 1, 2, 7, 8]) {
-    const devices = [0, 1].map((i) => ({
-      name: `nic-${i}`, allowMultipleAllocations: true, capacity: { bandwidth: { value: "400G", requestPolicy: { default: "50G", validRange: { min: "50G", step: "50G" } } } },
-      attributes: { speed: { string: "400G" }, numaNode: { int: i } },
-    }));
-    await slice(node, "nic", NIC, { devices });
-  }
-  const taint = { key: "example.com/ecc", value: "pending", effect: "NoSchedule" };
-  await slice(10, "old", "old.example.com", { devices: [0, 1, 2, 3].map((i) => ({ name: `card-${i}`, ...(i === 2 ? { taints: [taint] } : {}), ...(i === 3 ? { taints: [{ key: "example.com/unhealthy", effect: "NoExecute" }] } : {}) })) });
-  await slice(12, "half", "old.example.com", { devices: [0, 1, 2, 3].map((i) => ({ name: `card-${i}` })) }, { resourceSliceCount: 2 });
+  // A driver that has stopped in the middle of its work.
+  await create(`${dra}/resourceslices`, {
+    apiVersion: "resource.k8s.io/v1", kind: "ResourceSlice", metadata: { name: "node-13-half" },
+    spec: {
+      driver: "old.example.com", nodeName: "node-13", pool: { name: "node-13", generation: 1, resourceSliceCount: 2 },
+      devices: [0, 1, 2, 3].map((i) => ({ name: `card-${i}` })),
+    },
+  });
   const pod = async (name, deviceClassName, more = {}, count = 1) => {
     await create(`${dra}/namespaces/default/resourceclaimtemplates`, {
       apiVersion: "resource.k8s.io/v1", kind: "ResourceClaimTemplate", metadata: { name },
-      spec: { spec: { devices: { requests: [{ name: "gpu", exactly: { deviceClassName, count, ...more } }] } } },
+      spec: { spec: { devices: { requests: [{ name: "devices", exactly: { deviceClassName, count, ...more } }] } } },
     });
     await create("/api/v1/namespaces/default/pods", {
       apiVersion: "v1", kind: "Pod", metadata: { name },
       spec: {
-        containers: [{ name: "c", image: "registry.example.com/c", command: ["sleep", "infinity"], resources: { claims: [{ name: "gpu" }] } }],
-        resourceClaims: [{ name: "gpu", resourceClaimTemplateName: name }],
+        containers: [{ name: "c", image: "registry.example.com/c", command: ["sleep", "infinity"], resources: { claims: [{ name: "devices" }] } }],
+        resourceClaims: [{ name: "devices", resourceClaimTemplateName: name }],
       },
     });
   };
-  for (let i = 0; i < 34; i++) await pod(`train-${i}`, "gpu.example.com", {}, [1, 4, 2, 1, 8][i % 5]);
-  for (let i = 0; i < 9; i++) {
-    await pod(`notebook-${i}`, "mig.example.com", { selectors: [{ cel: { expression: `device.capacity["${DRIVER}"].memory.compareTo(quantity("5Gi")) == 0` } }] });
-  }
-  for (let i = 0; i < 7; i++) await pod(`serve-${i}`, "nic.example.com", { capacity: { requests: { bandwidth: "150G" } } });
-  await pod("too-large", "gpu.example.com", {}, 9);
-  await pod("wrong-model", "gpu.example.com", { selectors: [{ cel: { expression: 'device.attributes["gpu.example.com"].model == "Aurora-96"' } }] }, 2);
-  // Pods that fit are on nodes; those whose driver runs there are running.
+  const is = (driver, attribute, value) => ({ selectors: [{ cel: { expression: `device.attributes["${driver}"].${attribute} == "${value}"` } }] });
+  const product = (name) => is("gpu.nvidia.com", "productName", name);
+  const amount = (requests) => ({ capacity: { requests } });
+  for (let i = 0; i < 9; i++) await pod(`train-${i}`, "gpu.nvidia.com", product("NVIDIA GB200"), [1, 4, 2][i % 3]);
+  for (let i = 0; i < 5; i++) await pod(`tune-${i}`, "gpu.nvidia.com", product("NVIDIA H100 80GB HBM3"), [2, 1, 4][i % 3]);
+  for (let i = 0; i < 9; i++) await pod(`notebook-${i}`, "mig.nvidia.com", is("gpu.nvidia.com", "profile", ["1g.10gb", "2g.20gb", "3g.40gb"][i % 3]));
+  for (let i = 0; i < 7; i++) await pod(`serve-${i}`, "gpu.nvidia.com", { ...amount({ memory: "20Gi" }), selectors: [{ cel: { expression: "device.allowMultipleAllocations" } }] });
+  for (let i = 0; i < 4; i++) await pod(`storage-${i}`, "dranet", { selectors: [{ cel: { expression: 'device.attributes["dra.net"].rdma' } }] }, 2);
+  await pod("chips-0", "tpu.google.com", {}, 4);
+  await pod("rocm-0", "gpu.amd.com", {}, 3);
+  await pod("too-large", "gpu.amd.com", {}, 9);
+  await pod("wrong-model", "gpu.nvidia.com", product("NVIDIA B300"), 2);
+  // Pods that fit run, and the others have been refused.
   for (;;) {
     const { items } = await ask("GET", "/api/v1/namespaces/default/pods");
-    const settled = ({ metadata, spec, status }) => {
+    const settled = ({ spec, status }) => {
       if (!spec.nodeName) return (status.conditions ?? []).some((c) => c.type === "PodScheduled" && c.status === "False");
-      return status.phase === "Running" || !metadata.name.startsWith("train-");
+      return status.phase === "Running";
     };
     const waiting = items.filter((pod) => !settled(pod)).map((pod) => pod.metadata.name);
     if (waiting.length === 0) return;
@@ -104,4 +82,13 @@ export async function populate(kubeconfig) {
   }
 }
 
-if (process.argv[1] === fileURLToPath(import.meta.url)) await populate(process.argv[2]);
+/** A cluster of `allot up` with its kubeconfig in a folder, filled, and a dashboard of it. */
+export async function cluster(folder) {
+  const kubeconfig = join(folder, "kubeconfig");
+  const flags = ["--nodes", "18", "--hardware", HARDWARE, "--runtime", "simulated"];
+  await start(["up", "--dashboard", "--in-memory", "--listen", "127.0.0.1:0", ...flags, "--kubeconfig-out", kubeconfig], "ready: ");
+  await populate(kubeconfig);
+  await run(["hardware", "fail", "node-12", "gpu-40-168", "--kubeconfig", kubeconfig]);
+  const { line } = await start(["dashboard", "--kubeconfig", kubeconfig], "dashboard: ");
+  return { kubeconfig, link: line.replace("dashboard: ", "").trim() };
+}

@@ -35,6 +35,8 @@ enum Command {
     Explain(cmd::explain::Args),
     /// List devices: which are free, which are in use and by which claims
     Devices(cmd::devices::Args),
+    /// Serve a web page about devices, pending pods, and claims
+    Dashboard(cmd::dashboard::Args),
     /// Take a driver out of service: taint its devices, wait for their users, remove its slices
     #[command(visible_alias = "drain-driver")]
     Drain(cmd::drain_driver::Args),
@@ -129,6 +131,7 @@ fn run() -> ExitCode {
     let result = match plugin.command {
         Command::Explain(args) => return cmd::explain::run(args),
         Command::Devices(args) => cmd::devices::run(args),
+        Command::Dashboard(args) => cmd::dashboard::run(args),
         Command::Drain(args) => cmd::drain_driver::run(args),
         Command::Cel(args) => cmd::cel::run(args),
         Command::Lint(args) => cmd::lint::run(args),
@@ -264,7 +267,7 @@ mod tests {
     #[test]
     fn words_are_completed() {
         check(&["ex"], &["explain", ":4"]);
-        check(&["d"], &["devices", "drain", ":4"]);
+        check(&["d"], &["devices", "dashboard", "drain", ":4"]);
         check(&["devices", "--wat"], &["--watch", ":4"]);
         check(&["devices", "-o", "w"], &["wide", ":4"]);
         check(&["lint", "a"], &[":0"]);

@@ -24,6 +24,7 @@ use crate::workload::revision::{History, REVISION_HASH, Revision, hash_of};
 use crate::workload::sets::{PodSet, Sets};
 use crate::workload::{BY_CONTROLLER, PodControl, controller_uid, pod_from_template, write_status};
 
+pub use plan::target_node;
 use plan::{Fit, NodeState};
 
 /// Annotation of a daemon set that the API server maintains; pods are labelled with it.
@@ -235,6 +236,17 @@ fn new_pod(set: &Object, hash: &str, node: &str) -> Value {
     if let Some(generation) = meta::annotation(set, TEMPLATE_GENERATION) {
         pod["metadata"]["labels"]["pod-template-generation"] = json!(generation);
     }
+    pin(&mut pod, node);
+    pod
+}
+
+/// Whether a DaemonSet with this specification wants a pod on a node.
+pub fn wants_pod_on(spec: &DaemonSetSpec, node: &Node) -> bool {
+    plan::fit(spec, node) == Fit::Run
+}
+
+/// Makes a pod of a DaemonSet's template the one for a node.
+pub fn pin(pod: &mut Value, node: &str) {
     pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] = json!({
         "nodeSelectorTerms": [{
             "matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}],
@@ -247,5 +259,4 @@ fn new_pod(set: &Object, hash: &str, node: &str) -> Value {
         .unwrap_or_default();
     tolerations.extend(plan::tolerations(host_network).iter().map(|t| json!(t)));
     pod["spec"]["tolerations"] = json!(tolerations);
-    pod
 }

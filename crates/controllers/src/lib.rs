@@ -19,13 +19,13 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+pub mod daemonset;
 pub mod kit;
 pub mod liveness;
 
 mod accounts;
 mod claims;
 mod cronjob;
-mod daemonset;
 mod deployment;
 mod disruption;
 pub mod drain;

@@ -334,6 +334,11 @@ impl Core {
     }
 
     /// The profile for a scheduler name.
+    /// The names of the schedulers whose pods it takes.
+    pub fn profile_names(&self) -> Vec<&str> {
+        self.config.profiles.iter().map(|p| &*p.name).collect()
+    }
+
     fn profile(&self, name: &str) -> Option<&Profile> {
         self.config.profiles.iter().find(|p| *p.name == *name)
     }

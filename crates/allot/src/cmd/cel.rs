@@ -127,10 +127,23 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             }
         }
     }
+    let is_for_devices = args.slice.is_some() || args.is_about_cluster();
+    if is_for_devices && devices.is_empty() && args.output == Output::Text {
+        eprintln!("{}", nothing(&args));
+    }
     for expression in &expressions {
         evaluate(expression, &options, &devices, args.output)?;
     }
     Ok(())
+}
+
+/// Says why there is no line for a device.
+fn nothing(args: &Args) -> String {
+    match (&args.class, &args.slice) {
+        (Some(class), _) => format!("class {class} has no such device"),
+        (None, Some(file)) => format!("there is no device in {}", file.display()),
+        (None, None) => "there is no device: no driver has published any".to_owned(),
+    }
 }
 
 /// Prints the result of an expression.

@@ -73,7 +73,7 @@ pub(super) fn fit(spec: &DaemonSetSpec, node: &Node) -> Fit {
 }
 
 /// The node a daemon pod is on or is meant for.
-pub(super) fn target_node(pod: &Pod) -> String {
+pub fn target_node(pod: &Pod) -> String {
     let bound = meta::node_name(pod);
     if !bound.is_empty() {
         return bound.to_owned();

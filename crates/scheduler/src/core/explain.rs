@@ -10,6 +10,7 @@ use crate::attempt::{Attempt, Rank};
 use crate::config::Profile;
 use crate::dra::claims::key_of;
 use crate::framework::Plugin;
+use crate::plugins::affinity::NodeAffinity;
 use crate::pod::{Key, PodInfo, scheduler_name};
 use crate::status::Rejection;
 
@@ -57,7 +58,8 @@ pub struct NodeVerdict {
     pub explanation: Option<Explanation>,
     /// The reason why allocated claims cannot be used on the node.
     pub unavailable: Vec<String>,
-    /// How near the node comes to being feasible, when it rejects the pod.
+    /// How near the node comes to being feasible, when it rejects the pod; `None` also for a node that the pod does not name
+    /// though it names some.
     pub rank: Option<Rank>,
     /// The pods that are nominated to the node, and that this pod may not preempt. Empty if the node would not be
     /// feasible without them either.
@@ -132,8 +134,24 @@ impl Core {
         )?;
         let nominated = |node: &str| self.nominated_to(node, pod);
         let mut nodes = Vec::new();
+        let affinity = NodeAffinity::new(pod);
+        let names = affinity.names();
+        let names = names.filter(|_| profile.filters.contains(Plugin::NodeAffinity));
+        let is_named = |node: &str| names.as_ref().is_none_or(|names| names.contains(&node));
         for node in &attempt.snapshot.nodes {
             let rejection = attempt.evaluate(node, &nominated).err();
+            // Each pod of a DaemonSet names one node: what the devices of all others are is not asked.
+            if rejection.is_some() && !is_named(&node.name) {
+                nodes.push(NodeVerdict {
+                    name: node.name.clone(),
+                    rejection,
+                    explanation: None,
+                    unavailable: Vec::new(),
+                    rank: None,
+                    kept_for: Vec::new(),
+                });
+                continue;
+            }
             let lacks_devices = |r: &Rejection| r.plugin == Plugin::DynamicResources;
             let explanation = match (&rejection, attempt.devices()) {
                 (Some(r), Some(devices)) if lacks_devices(r) => {

@@ -104,6 +104,9 @@ pub struct Holder {
     pub claim: String,
     /// Those for which the claim is reserved: names of pods, or `podgroups/name`.
     pub reserved_for: Vec<String>,
+    /// The PodGroup that the claim was made for, whose pods share it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod_group: Option<String>,
     /// The request that got it.
     pub request: String,
     /// The class that the request names.
@@ -147,10 +150,18 @@ impl Device {
 impl Holder {
     fn words(&self) -> String {
         let admin = if self.admin { "admin " } else { "" };
-        match self.reserved_for.as_slice() {
-            [] => format!("{admin}{} (no pod)", self.claim),
-            pods => format!("{admin}{} ({})", self.claim, pods.join(", ")),
-        }
+        let consumers = match (self.reserved_for.as_slice(), &self.pod_group) {
+            ([], Some(group)) => format!("PodGroup {group}, no pod yet"),
+            ([], None) => "no pod".to_owned(),
+            (pods, _) => {
+                let words = |name: &String| match name.strip_prefix("podgroups/") {
+                    Some(group) => format!("PodGroup {group}"),
+                    None => name.clone(),
+                };
+                pods.iter().map(words).collect::<Vec<_>>().join(", ")
+            }
+        };
+        format!("{admin}{} ({consumers})", self.claim)
     }
 }
 
@@ -311,6 +322,9 @@ fn holders(claims: &[api::ResourceClaim]) -> HashMap<Key, Vec<Holder>> {
                 other => format!("{other}/{}", c.name),
             })
             .collect();
+        let owners = claim.metadata.owner_references.iter().flatten();
+        let mut owners = owners.filter(|o| o.controller == Some(true) && o.kind == "PodGroup");
+        let pod_group = owners.next().map(|owner| owner.name.clone());
         let devices = status.allocation.as_ref().and_then(|a| a.devices.as_ref());
         let results = devices.and_then(|d| d.results.as_ref());
         for result in results.into_iter().flatten() {
@@ -319,6 +333,7 @@ fn holders(claims: &[api::ResourceClaim]) -> HashMap<Key, Vec<Holder>> {
             of_device.or_default().push(Holder {
                 claim: Claim::from(claim).to_string(),
                 reserved_for: reserved_for.clone(),
+                pod_group: pod_group.clone(),
                 class: class_of(claim, &result.request),
                 request: result.request.clone(),
                 admin: result.admin_access == Some(true),

@@ -58,8 +58,14 @@ pub fn explain(
         writeln!(out, "{line}")?;
     } else {
         match (is_allocated, reserved.is_empty()) {
-            (true, false) => writeln!(out, "claim {key} is allocated, for {}", some(&reserved))?,
-            (true, true) => writeln!(out, "claim {key} is allocated, and reserved for no pod")?,
+            (true, false) => {
+                let consumers = loaded.consumer_list(&key.to_string());
+                writeln!(out, "claim {key} is allocated, for {}", some(&consumers))?;
+            }
+            (true, true) => match loaded.waits_for(&key.to_string()).strip_prefix(" of ") {
+                Some(owner) => writeln!(out, "claim {key} of {owner}, is allocated")?,
+                None => writeln!(out, "claim {key} is allocated, and reserved for no pod")?,
+            },
             (false, _) if pods.is_empty() => writeln!(
                 out,
                 "claim {key} waits for a pod that uses it: that is when it gets its devices"

@@ -23,6 +23,8 @@ use crate::cmd::manifests::typed;
 use crate::cmd::snapshot::{Hidden, Snapshot};
 
 mod add;
+mod consumers;
+mod daemon_set;
 mod place;
 
 pub use add::{AddedPods, Workload};

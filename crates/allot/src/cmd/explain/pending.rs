@@ -84,7 +84,13 @@ impl Pending {
     fn add(&mut self, cause: Cause, pod: String) {
         let same = |g: &&mut Waiting| g.cause.fits == cause.fits && g.cause.reason == cause.reason;
         match self.groups.iter_mut().find(same) {
-            Some(group) => group.pods.push(pod),
+            Some(group) => {
+                // Each pod of a DaemonSet has a node of its own.
+                if group.cause.nearest != cause.nearest {
+                    group.cause.nearest = None;
+                }
+                group.pods.push(pod);
+            }
             None => self.groups.push(Waiting {
                 cause,
                 pods: vec![pod],

@@ -1,18 +1,19 @@
-//! How many pods of a workload fit, one after the other.
+//! How many pods of a workload fit, one after the other; of a DaemonSet, on which nodes.
 
 use std::io::Write;
 
 use serde::Serialize;
 
 use super::cluster_objects::{LoadedScheduler, Workload};
-use super::report::Report;
+use super::report::{Answer, Report, print_verdicts};
+use crate::cmd::{count, some};
 
 /// How many pods of a workload fit.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Replicas<'a> {
     workload: &'a str,
-    /// The requested number of replicas.
+    /// The requested number of replicas; of a DaemonSet, the number of nodes that are to have a pod.
     replicas: usize,
     /// How many are on nodes already.
     #[serde(skip_serializing_if = "is_zero")]
@@ -21,6 +22,9 @@ struct Replicas<'a> {
     fit: usize,
     /// Every one that fits is on one of these nodes.
     nodes: Vec<NodeCount>,
+    /// Of a DaemonSet, the nodes that it does not fit on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    lacking: Vec<Answer>,
     /// The first that does not fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     first_without: Option<&'a Report>,
@@ -48,10 +52,15 @@ pub fn explain(
     json: bool,
 ) -> anyhow::Result<bool> {
     let (mut fit, mut without) = (0, None);
-    let mut nodes: Vec<NodeCount> = Vec::new();
-    for (namespace, name) in &workload.pods {
-        let report = Report::new(loaded, namespace, name)?;
+    let (mut nodes, mut lacking): (Vec<NodeCount>, Vec<Answer>) = (Vec::new(), Vec::new());
+    for (index, (namespace, name)) in workload.pods.iter().enumerate() {
+        let mut report = Report::new(loaded, namespace, name)?;
         if !report.fits || report.is_in_gang() {
+            let node = workload.nodes.as_ref().and_then(|nodes| nodes.get(index));
+            if let Some(rejected) = node.and_then(|node| report.take_rejection_of(node)) {
+                lacking.push(rejected);
+                continue;
+            }
             without = Some(report);
             break;
         }
@@ -80,6 +89,7 @@ pub fn explain(
             on_nodes: workload.on_nodes,
             fit,
             nodes,
+            lacking,
             first_without: without.as_ref(),
         };
         serde_json::to_writer(&mut *out, &replicas)?;
@@ -88,26 +98,39 @@ pub fn explain(
     }
     if !without.as_ref().is_some_and(Report::is_in_gang) {
         let title = &workload.title;
-        let untried = match without.is_none() && fit < wanted {
+        let untried = match without.is_none() && fit + lacking.len() < wanted {
             true => "; more were not tried",
             false => "",
         };
-        match (workload.on_nodes, wanted) {
-            (0, _) => writeln!(out, "{title}: {fit} of {wanted} replicas fit{untried}")?,
-            (on_nodes, 0) => writeln!(out, "{title}: {on_nodes} on nodes, no more wanted")?,
-            (on_nodes, _) => writeln!(
-                out,
-                "{title}: {on_nodes} on nodes, {fit} of {wanted} more fit{untried}"
-            )?,
-        }
-        let mut places: Vec<String> = nodes
-            .iter()
-            .map(|n| format!("{} on {}", n.pods, n.node))
-            .collect();
+        let is_daemon_set = workload.nodes.is_some();
+        let sentence = match (workload.on_nodes, wanted, is_daemon_set) {
+            (0, 0, true) => {
+                "no node is to have it: node selector, affinity and taints leave none".to_owned()
+            }
+            (0, _, true) => format!("fits on {fit} of {}{untried}", count(wanted, "node")),
+            (on_nodes, 0, true) => format!("on {}, no more wanted", count(on_nodes, "node")),
+            (on_nodes, _, true) => {
+                let on = count(on_nodes, "node");
+                format!("on {on}, fits on {fit} of {wanted} more{untried}")
+            }
+            (0, _, false) => format!("{fit} of {wanted} replicas fit{untried}"),
+            (on_nodes, 0, false) => format!("{on_nodes} on nodes, no more wanted"),
+            (on_nodes, _, false) => {
+                format!("{on_nodes} on nodes, {fit} of {wanted} more fit{untried}")
+            }
+        };
+        writeln!(out, "{title}: {sentence}")?;
+        let place = |n: &NodeCount| match is_daemon_set {
+            true => n.node.clone(),
+            false => format!("{} on {}", n.pods, n.node),
+        };
+        let mut places: Vec<String> = nodes.iter().map(place).collect();
         places.sort();
         if !places.is_empty() {
-            writeln!(out, "  {}", crate::cmd::some(&places))?;
+            let on = if is_daemon_set { "on " } else { "" };
+            writeln!(out, "  {on}{}", some(&places))?;
         }
+        print_verdicts(&lacking, out)?;
     }
     if let Some(report) = &without {
         report.print(out, false)?;

@@ -8,9 +8,8 @@ use allot_scheduler::attempt::Rank;
 use allot_scheduler::core::{Chosen, NodeVerdict, Verdict};
 use allot_scheduler::framework::Plugin;
 use allot_scheduler::plugins::taints::untolerated;
+use allot_scheduler::pod::PodInfo;
 use allot_scheduler::pod::claims::claim_key;
-use allot_scheduler::pod::{PodInfo, scheduler_name};
-use anyhow::Context as _;
 use k8s_openapi::api::resource::v1::AllocationResult;
 use serde::Serialize;
 
@@ -25,12 +24,17 @@ mod cause;
 mod gang;
 mod groups;
 mod missing;
+mod nearest;
 mod preemption;
 mod print;
+mod scheduler;
 
 use advice::advice;
 pub use cause::Cause;
 use gang::Gang;
+use groups::groups;
+pub use groups::print_verdicts;
+use nearest::Nearest;
 use preemption::PreemptionNode;
 
 /// The explanation of a pod.
@@ -78,6 +82,9 @@ pub struct Report {
     /// Its gang.
     #[serde(skip_serializing_if = "Option::is_none")]
     gang: Option<Gang>,
+    /// The node that comes nearest, of a pod that fits on none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nearest: Option<Nearest>,
     /// The verdict of each node, about the pod alone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     nodes: Vec<Answer>,
@@ -100,7 +107,7 @@ struct Rejected {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer {
+pub struct Answer {
     node: String,
     fits: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -143,7 +150,7 @@ impl Report {
     /// Explains a pod. One that exists in files only is counted in its quotas.
     ///
     /// # Errors
-    /// There is no such pod ([`NotFound`]), or it is for another scheduler.
+    /// There is no such pod ([`NotFound`]), or it is for a scheduler whose profile is not known.
     pub fn new(loaded: &mut LoadedScheduler, namespace: &str, name: &str) -> anyhow::Result<Self> {
         let key = (namespace.to_owned(), name.to_owned());
         let Some(pod) = loaded.pods.get(&key).cloned() else {
@@ -197,6 +204,7 @@ impl Report {
             advice: None,
             expected: None,
             gang: None,
+            nearest: None,
             nodes: Vec::new(),
             would_go_to: None,
             chosen: None,
@@ -213,13 +221,15 @@ impl Report {
         let report = self;
         // Only the node of the others is needed.
         report.claims.retain(|claim| !claim.devices.is_empty());
-        let verdict = loaded.core.explain(pod, loaded.time).with_context(|| {
-            let scheduler = scheduler_name(&pod.pod);
-            format!(
-                "pod {} is for the scheduler {scheduler:?}, which has no profile here: see --config",
-                pod.key
-            )
-        })?;
+        let Some(verdict) = loaded.core.explain(pod, loaded.time) else {
+            let (reason, advice) = scheduler::absent(loaded, pod)?;
+            report.rejected = Some(Rejected {
+                plugin: scheduler::FIELD,
+                reason,
+            });
+            report.advice = Some(advice);
+            return Ok(());
+        };
         let Verdict {
             before,
             nodes,
@@ -238,6 +248,10 @@ impl Report {
         report.gang = gang.map(|gang| Gang::new(gang, loaded));
         report.advice = advice(loaded, pod, report.rejected.as_ref(), report.gang.as_ref())
             .or_else(|| missing::driver(loaded, pod, &report.nodes));
+        report.nearest = match report.nodes.iter().any(|node| node.fits) {
+            true => None,
+            false => groups(&report.nodes).first().map(Nearest::from),
+        };
         // Other pods may get its devices.
         let known = report.hidden.is_empty() && report.quota.is_none();
         report.would_go_to = chosen.as_ref().map(Place::from).filter(|_| known);
@@ -254,6 +268,13 @@ impl Report {
     /// order. Those that fit are the last.
     pub fn order_by_nearness(&mut self) {
         self.nodes.sort_by_key(|answer| Reverse(answer.rank));
+    }
+
+    /// The verdict of a node that rejects it, taken out.
+    pub fn take_rejection_of(&mut self, node: &str) -> Option<Answer> {
+        let mut answers = self.nodes.iter();
+        let at = answers.position(|answer| answer.node == node && !answer.fits)?;
+        Some(self.nodes.swap_remove(at))
     }
 
     /// Whether it is placed with its gang.
@@ -389,12 +410,7 @@ fn answers(nodes: Vec<NodeVerdict>, pod: &PodInfo, loaded: &LoadedScheduler) -> 
 fn name_holders(answer: &mut Answer, loaded: &LoadedScheduler) {
     let requests = answer.explanation.iter_mut().flat_map(|e| &mut e.requests);
     for by in requests.flat_map(|r| &mut r.in_use).flat_map(|d| &mut d.by) {
-        *by = match loaded.reserved.get(by).map(Vec::as_slice) {
-            Some([]) => format!("claim {by} (no pod)"),
-            Some([pod]) => format!("pod {pod}"),
-            Some(pods) => format!("pods {}", some(pods)),
-            None => format!("claim {by}"),
-        };
+        *by = loaded.consumers_of(by);
     }
 }
 

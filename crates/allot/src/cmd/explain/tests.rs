@@ -9,6 +9,8 @@ use super::report::Report;
 use crate::cmd::snapshot::Snapshot;
 
 mod bound;
+mod consumers;
+mod daemon_sets;
 mod nearest;
 mod pending;
 mod reasons;

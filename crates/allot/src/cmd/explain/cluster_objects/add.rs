@@ -32,6 +32,8 @@ pub struct Workload {
     pub on_nodes: usize,
     /// The pods to try, by namespace and name.
     pub pods: Vec<(String, String)>,
+    /// Of a DaemonSet, for which each node is one question: the node of each pod to try.
+    pub nodes: Option<Vec<String>>,
 }
 
 /// The pods that a workload has.
@@ -54,8 +56,13 @@ impl ClusterObjects {
     pub fn add(&mut self, objects: Vec<Value>) -> anyhow::Result<AddedPods> {
         let mut added = AddedPods::default();
         let mut pods = Vec::new();
+        let mut daemon_sets = Vec::new();
         for (number, mut object) in objects.into_iter().enumerate() {
             self.name(&mut object, number)?;
+            if object["kind"] == "DaemonSet" {
+                daemon_sets.push((number, object));
+                continue;
+            }
             let Some(replicas) = replicas(&object) else {
                 let pod = self.add_one(object, number)?;
                 added.pods.extend(pod.clone());
@@ -92,8 +99,15 @@ impl ClusterObjects {
                     replicas,
                     on_nodes,
                     pods: own,
+                    nodes: None,
                 }),
             }
+        }
+        // Their pods depend on the nodes, which may be further down in the files.
+        for (number, set) in daemon_sets {
+            let workload = self.add_daemon_set(&set, number)?;
+            pods.extend(workload.pods.iter().cloned());
+            added.workloads.push(workload);
         }
         for pod in &pods {
             self.make_claims(pod);
@@ -145,7 +159,7 @@ impl ClusterObjects {
     }
 
     /// Adds an object; the namespace and name of a pod.
-    fn add_one(
+    pub(super) fn add_one(
         &mut self,
         object: Value,
         number: usize,
@@ -296,7 +310,7 @@ impl ClusterObjects {
 
 /// Whether an object is a pod of a workload that the server knows. Those of a Deployment belong to a ReplicaSet with its
 /// name and the hash of their template.
-fn owns(workload: &Value, object: &Value) -> bool {
+pub(super) fn owns(workload: &Value, object: &Value) -> bool {
     if object["kind"] != "Pod" {
         return false;
     }
@@ -306,7 +320,7 @@ fn owns(workload: &Value, object: &Value) -> bool {
     };
     let (uid, kind) = (text(workload, "/metadata/uid"), text(workload, "/kind"));
     let namespace = text(workload, "/metadata/namespace");
-    if uid.is_empty() || kind == "DaemonSet" {
+    if uid.is_empty() {
         return false;
     }
     let owners = object.pointer("/metadata/ownerReferences");
@@ -324,7 +338,7 @@ fn owns(workload: &Value, object: &Value) -> bool {
         })
 }
 
-/// The number of pods of a workload; `None` for other objects. Those of a DaemonSet are explained together.
+/// The number of pods of a workload; `None` for other objects, and for a DaemonSet, whose number the nodes decide.
 fn replicas(object: &Value) -> Option<usize> {
     let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_u64);
     let wanted = match object["kind"].as_str()? {
@@ -336,14 +350,13 @@ fn replicas(object: &Value) -> Option<usize> {
             number("/spec/completions").map_or(at_once, |all| all.min(at_once))
         }
         "CronJob" => number("/spec/jobTemplate/spec/parallelism").unwrap_or(1),
-        "DaemonSet" => 1,
         _ => return None,
     };
     Some(usize::try_from(wanted).unwrap_or(usize::MAX))
 }
 
 /// A pod of a workload.
-fn pod_of_template(object: &Value) -> Value {
+pub(super) fn pod_of_template(object: &Value) -> Value {
     let templates = ["/spec/template", "/spec/jobTemplate/spec/template"];
     let template = templates.iter().find_map(|at| object.pointer(at));
     let mut pod = template.cloned().unwrap_or_default();

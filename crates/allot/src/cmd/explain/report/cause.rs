@@ -15,7 +15,7 @@ pub struct Cause {
     pub fits: bool,
     /// The reason, without names of pods and of generated claims.
     pub reason: String,
-    /// The nearest node.
+    /// The nearest node; of several pods, if it is the same for all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nearest: Option<String>,
 }
@@ -72,8 +72,7 @@ impl Report {
         for claim in nearest.unavailable {
             reason += &format!("; {claim}");
         }
-        let requests = nearest.explanation.iter().flat_map(|e| &e.requests);
-        for (index, request) in requests.filter(|r| failing(r).is_some()).enumerate() {
+        for (index, request) in nearest.failed_requests().enumerate() {
             let separator = if index == 0 { ": " } else { "; " };
             reason += separator;
             reason += &sentence(request);
@@ -93,7 +92,7 @@ impl Report {
 }
 
 /// `request gpu needs 2 devices: 8 seen, 1 not in use`
-fn sentence(request: &RequestExplanation) -> String {
+pub(super) fn sentence(request: &RequestExplanation) -> String {
     let needs = usize::try_from(request.needs.max(1)).unwrap_or(usize::MAX);
     let end = failing(request).map_or(request.filter_counts.len(), |at| at + 1);
     let mut before = i64::MAX;

@@ -74,6 +74,14 @@ fn none_left(request: &RequestExplanation) -> Option<usize> {
     stages.position(|stage| stage.left == 0)
 }
 
+/// Prints verdicts of nodes, those that are the same together.
+pub fn print_verdicts(answers: &[Answer], out: &mut impl Write) -> io::Result<()> {
+    for group in groups(answers) {
+        group.print(out)?;
+    }
+    Ok(())
+}
+
 /// Nodes with the same verdict.
 pub(super) struct Group<'a> {
     pub(super) rejected: &'a Rejected,
@@ -82,7 +90,13 @@ pub(super) struct Group<'a> {
     pub(super) nodes: Vec<&'a str>,
 }
 
-impl Group<'_> {
+impl<'a> Group<'a> {
+    /// The requests for which too few devices are left.
+    pub(super) fn failed_requests(&self) -> impl Iterator<Item = &'a RequestExplanation> + use<'a> {
+        let requests = self.explanation.into_iter().flat_map(|e| &e.requests);
+        requests.filter(|request| failing(request).is_some())
+    }
+
     pub(super) fn print(&self, out: &mut impl Write) -> io::Result<()> {
         let (nodes, reason) = (count(self.nodes.len(), "node"), &self.rejected.reason);
         writeln!(out, "  {nodes}: {reason} ({})", some(&self.nodes))?;
@@ -137,19 +151,25 @@ fn print_request(request: &RequestExplanation, out: &mut impl Write) -> io::Resu
     if !held.is_empty() {
         writeln!(out, "      in use: {}", some(&held))?;
     }
-    let near = request.nearest.as_ref();
-    if let Some(near) = near.filter(|n| request.in_use.iter().all(|d| d.device != n.device)) {
-        let gone = match near.reason.contains(DRIVER_GONE) {
-            true => ": its driver does not run there",
-            false => "",
-        };
-        writeln!(out, "      nearest: {}: {}{gone}", near.device, near.reason)?;
+    if let Some(near) = nearest_device(request) {
+        writeln!(out, "      nearest: {near}")?;
     }
     Ok(())
 }
 
+/// `b/x: taint k=v:NoSchedule is not tolerated`; `None` if it is in use, which is told with its holder.
+pub(super) fn nearest_device(request: &RequestExplanation) -> Option<String> {
+    let near = request.nearest.as_ref();
+    let near = near.filter(|n| request.in_use.iter().all(|d| d.device != n.device))?;
+    let gone = match near.reason.contains(DRIVER_GONE) {
+        true => ": its driver does not run there",
+        false => "",
+    };
+    Some(format!("{}: {}{gone}", near.device, near.reason))
+}
+
 /// Which pods hold the devices: `7 by pod team/full-2`, most first.
-fn holders(request: &RequestExplanation) -> Vec<String> {
+pub(super) fn holders(request: &RequestExplanation) -> Vec<String> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for device in &request.in_use {
         *counts.entry(device.by.join(" and ")).or_default() += 1;

@@ -112,7 +112,10 @@ pub(super) fn class(loaded: &LoadedScheduler, reason: &str) -> Option<String> {
     let mut known = loaded.names_of("DeviceClass", "");
     known.sort_unstable();
     if known.is_empty() {
-        return Some("there are no device classes".to_owned());
+        return Some(
+            "there are no device classes: they come with a driver, or from an administrator"
+                .to_owned(),
+        );
     }
     let hint = suggest::hint(missing, known.iter().copied());
     Some(format!("device classes that exist: {}{hint}", some(&known)))

@@ -31,6 +31,64 @@ fn check(row: &Row) {
             rest = &rest[at + part.len()..];
         }
     }
+    check_nearest(reason, objects);
+    check_tenants(reason, objects);
+}
+
+/// The node that the event calls nearest, if it names one.
+fn nearest_of(event: &str) -> Option<&str> {
+    let (_, rest) = event.split_once("Nearest is node ")?;
+    rest.split(':').next()
+}
+
+/// Event, explanation, list and JSON name the same node.
+fn check_nearest(reason: &str, objects: &[Value]) {
+    let report = Report::new(&mut loaded(objects), "default", "p").expect("a report");
+    let listed = report.cause().expect("a cause").nearest;
+    let value = serde_json::to_value(&report).expect("JSON");
+    assert_eq!(
+        value["nearest"]["node"].as_str(),
+        listed.as_deref(),
+        "{reason}"
+    );
+    let reasons = value["nearest"]["reasons"].as_array();
+    assert_eq!(reasons.is_some_and(|r| !r.is_empty()), listed.is_some());
+    let event = events(objects);
+    if let Some(node) = nearest_of(&event) {
+        assert_eq!(Some(node), listed.as_deref(), "{reason}: {event}");
+    }
+}
+
+/// Whatever others have is another tenant's, and so is what the pod names by mistake: the event names none of it, and
+/// the same node.
+fn check_tenants(reason: &str, objects: &[Value]) {
+    let mut others = objects.to_vec();
+    let is_other =
+        |o: &&mut Value| o["kind"] == "ResourceClaim" && o["metadata"]["name"] != "claim";
+    for claim in others.iter_mut().filter(is_other) {
+        let name = claim["metadata"]["name"].as_str().expect("a name");
+        claim["metadata"]["name"] = json!(format!("secret-{name}"));
+        claim["metadata"]["namespace"] = json!("secret");
+        let consumers = claim.pointer_mut("/status/reservedFor");
+        for consumer in consumers
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
+            consumer["name"] = json!("secret-pod");
+        }
+    }
+    let nothing = json!({"devices": {"requests": []}});
+    for (kind, name) in [
+        ("ResourceClaim", "cliam"),
+        ("ResourceClaimTemplate", "claim"),
+    ] {
+        others.push(dra(kind, name, Some("secret"), nothing.clone()));
+    }
+    let (own, other) = (events(objects), events(&others));
+    assert!(!other.contains("secret"), "{reason}: {other}");
+    assert_eq!(nearest_of(&own), nearest_of(&other), "{reason}");
+    assert_eq!(own.is_empty(), other.is_empty(), "{reason}");
 }
 
 /// Two nodes, of which only `b` has devices; and a pod that uses a claim.
@@ -139,6 +197,19 @@ fn devices_that_others_have_or_that_are_tainted() {
             "in use: 2 by pod default/full-2",
             "(a)",
         ],
+    });
+    let mut mixed = cluster(
+        json!([{"name": "x"}, {"name": "y"}]),
+        request(json!({"count": 2})),
+        vec![held("full", "b", json!(["x"]), Some("full-2"))],
+    );
+    mixed.push(held("hidden", "b", json!(["y"]), Some("hidden")));
+    mixed.last_mut().expect("a claim")["metadata"]["namespace"] = json!("other");
+    check(&Row {
+        reason: "in use, also by another tenant",
+        objects: mixed,
+        event: &["Nearest is node b: ", "2 seen, 0 not in use"],
+        explain: &["in use: ", "by pod default/full-2", "by pod other/hidden"],
     });
     let tainted =
         json!([{"name": "x", "taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}]);
@@ -351,6 +422,43 @@ fn a_quota_on_allocated_devices_is_told_with_its_numbers() {
         event: &[TEXT],
         explain: &[TEXT],
     });
+}
+
+#[test]
+fn a_scheduler_that_does_not_run_is_a_reason() {
+    let mut waiting = user();
+    waiting["spec"]["schedulerName"] = json!("defualt-scheduler");
+    let objects = cluster(json!([{"name": "x"}]), request(json!({})), vec![waiting]);
+    check(&Row {
+        reason: "no such scheduler",
+        objects: objects.clone(),
+        event: &[],
+        explain: &[
+            "goes to no node: no scheduler named defualt-scheduler runs here (schedulerName)\n",
+            "no pod of it is on a node, and no event is from it; profiles that are known: \
+             default-scheduler; did you mean default-scheduler?\n",
+        ],
+    });
+    // One that has bound a pod, or has said anything, runs: its rules are not known.
+    let refused = |more: Value| {
+        let objects = [objects.clone(), vec![more]].concat();
+        let report = Report::new(&mut loaded(&objects), "default", "p");
+        report.expect_err("not known").to_string()
+    };
+    let mut bound = pod("q", json!({"resourceClaimName": "other"}));
+    bound["spec"]["schedulerName"] = json!("defualt-scheduler");
+    bound["spec"]["nodeName"] = json!("a");
+    let unknown = "pod default/p is for the scheduler defualt-scheduler, whose profile is not known here: \
+        --config FILE with that profile";
+    assert_eq!(refused(bound), unknown);
+    let event = json!({"apiVersion": "v1", "kind": "Event", "type": "Warning",
+        "reason": "FailedScheduling", "message": "queue is full", "metadata": {"name": "e"},
+        "source": {"component": "defualt-scheduler"},
+        "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p", "uid": "p"}});
+    assert_eq!(
+        refused(event),
+        format!("{unknown}; it said of p: queue is full")
+    );
 }
 
 /// Nodes that differ in numbers only have the same reason.

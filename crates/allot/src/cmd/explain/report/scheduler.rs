@@ -1,0 +1,64 @@
+//! A pod whose scheduler is not among the known profiles: whether one of that name runs is seen from what it did.
+
+use allot_apimachinery::suggest;
+use allot_scheduler::pod::{PodInfo, scheduler_name};
+use serde_json::Value;
+
+use crate::cmd::explain::cluster_objects::LoadedScheduler;
+use crate::cmd::some;
+
+/// The field of the pod that names its scheduler, in place of a plugin.
+pub(super) const FIELD: &str = "schedulerName";
+
+/// The reason and the advice if no scheduler has the name of the pod's. A scheduler that runs binds pods or reports
+/// events under its name; nothing else in the API names it.
+///
+/// # Errors
+/// One runs, and its profile is not known.
+pub(super) fn absent(loaded: &LoadedScheduler, pod: &PodInfo) -> anyhow::Result<(String, String)> {
+    let wanted = scheduler_name(&pod.pod);
+    let mut bound = loaded.pods.values().filter(|p| p.node_name().is_some());
+    let event = said(loaded, wanted);
+    if event.is_some() || bound.any(|p| scheduler_name(&p.pod) == wanted) {
+        let said = match event {
+            Some((about, message)) => format!("; it said of {about}: {message}"),
+            None => String::new(),
+        };
+        anyhow::bail!(
+            "pod {} is for the scheduler {wanted}, whose profile is not known here: --config FILE with that \
+             profile{said}",
+            pod.key
+        );
+    }
+    let profiles = loaded.core.profile_names();
+    let shown = match loaded.unseen("Pod", "") {
+        Some(_) => " that is shown",
+        None => "",
+    };
+    let hint = suggest::hint(wanted, profiles.iter().copied());
+    let advice = format!(
+        "no pod of it{shown} is on a node, and no event is from it; profiles that are known: {}{hint}",
+        some(&profiles)
+    );
+    Ok((format!("no scheduler named {wanted} runs here"), advice))
+}
+
+/// What a scheduler said last of a pod, of the events that were read.
+fn said(loaded: &LoadedScheduler, scheduler: &str) -> Option<(String, String)> {
+    let text = |event: &Value, pointer: &str| event.pointer(pointer)?.as_str().map(str::to_owned);
+    let from = |event: &&Value| {
+        let fields = [
+            "/reportingComponent",
+            "/reportingController",
+            "/source/component",
+            "/deprecatedSource/component",
+        ];
+        let mut fields = fields.iter();
+        fields.any(|field| event.pointer(field).and_then(Value::as_str) == Some(scheduler))
+    };
+    let event = loaded.of_kind("Event").filter(from).last()?;
+    let object = ["/involvedObject/name", "/regarding/name"];
+    let about = object.iter().find_map(|pointer| text(event, pointer))?;
+    let message = ["/message", "/note"].iter().find_map(|p| text(event, p))?;
+    Some((about, message.trim().to_owned()))
+}
