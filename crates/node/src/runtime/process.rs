@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use rustix::process::{Pid, PidfdFlags};
 use serde::Deserialize;
 use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::Command;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -35,6 +35,8 @@ mod files;
 
 /// A shim answers within milliseconds; a host that swaps may need longer.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes of its answer, which has the text of at most one error.
+const LONGEST_ANSWER: u64 = 64 << 10;
 
 /// The runtime with processes.
 #[derive(Debug)]
@@ -152,8 +154,8 @@ impl Process {
             .take()
             .ok_or_else(|| StartError::failed("container helper has no output"))?;
         let mut line = String::new();
-        let read =
-            tokio::time::timeout(START_TIMEOUT, BufReader::new(stdout).read_line(&mut line)).await;
+        let mut stdout = BufReader::new(stdout.take(LONGEST_ANSWER));
+        let read = tokio::time::timeout(START_TIMEOUT, stdout.read_line(&mut line)).await;
         let answer = match read {
             Ok(Ok(_)) => serde_json::from_str(&line)
                 .map_err(|error| StartError::failed(format_args!("container helper: {error}")))?,
