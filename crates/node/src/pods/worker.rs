@@ -1,6 +1,6 @@
 //! One pod, from its first container to its last.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -76,8 +76,10 @@ pub(super) struct Worker {
     resources: Option<resize::Resources>,
     /// The resources of the last resize that failed, and when it is tried again.
     failed_resize: Option<(Instant, resize::Wanted)>,
-    /// Containers that are being stopped because their resize requires a restart: container IDs by name.
-    restarting: HashMap<String, String>,
+    /// Containers that are stopped because their resize requires a restart: container IDs by name, until they run again.
+    restarting: BTreeMap<String, String>,
+    /// IDs of those that this agent is stopping.
+    stopping: HashSet<String>,
     /// The tasks that stop them.
     stops: JoinSet<()>,
     /// Whether the status has, or once had, a condition about a resize.
@@ -164,12 +166,13 @@ impl Worker {
             sizes: None,
             resources: None,
             failed_resize: None,
-            restarting: HashMap::new(),
+            restarting: BTreeMap::new(),
+            stopping: HashSet::new(),
             stops: JoinSet::new(),
             was_resized: resizes != ResizeConditions::default(),
             node,
         };
-        let held = worker.admit(&pod, resizes);
+        let held = worker.admit(&pod, &status, resizes);
         worker.adopt(&pod, status, recovered);
         worker.adopt_resources(&pod, &held);
         if let Some(record) = record {
@@ -276,10 +279,7 @@ impl Worker {
             let exit = running.exit.borrow().clone();
             if let Some(exit) = exit {
                 self.probes.remove(name);
-                let resized = self
-                    .restarting
-                    .remove(name)
-                    .is_some_and(|id| id == running.id);
+                let resized = self.restarting.get(name) == Some(&running.id);
                 let mut end = Terminated::new(running, exit);
                 if let Some(container) = container_of(pod, name) {
                     let code = end.exit.code;
