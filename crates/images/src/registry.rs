@@ -276,9 +276,9 @@ impl Registry {
     ) -> Result<Response<Incoming>> {
         // Whatever names it: the image, a redirect or a token server.
         if names_metadata(url) {
-            return Err(self.unreachable(
-                "requests are not sent to the address of a metadata service",
-            ));
+            return Err(
+                self.unreachable("requests are not sent to the address of a metadata service")
+            );
         }
         let uri: Uri = url
             .as_str()

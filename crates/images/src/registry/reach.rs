@@ -57,9 +57,9 @@ fn inner(address: Ipv6Addr) -> Option<Ipv4Addr> {
 /// there: nothing that pods and registries name makes this machine send requests to it.
 pub fn is_metadata(address: IpAddr) -> bool {
     match address {
-        IpAddr::V4(it) => METADATA_V4.iter().any(|(network, length)| {
-            (it.to_bits() ^ network.to_bits()).leading_zeros() >= *length
-        }),
+        IpAddr::V4(it) => METADATA_V4
+            .iter()
+            .any(|(network, length)| (it.to_bits() ^ network.to_bits()).leading_zeros() >= *length),
         IpAddr::V6(it) => {
             let listed = METADATA_V6.iter().any(|(network, length)| {
                 (it.to_bits() ^ network.to_bits()).leading_zeros() >= *length
@@ -222,7 +222,10 @@ mod tests {
     fn metadata_services_are_known_in_every_form() {
         let url = |host: &str| Url::parse(&format!("http://{host}/x")).unwrap();
         for host in METADATA {
-            assert!(names_metadata(&url(host)) && leads_here(&url(host)), "{host}");
+            assert!(
+                names_metadata(&url(host)) && leads_here(&url(host)),
+                "{host}"
+            );
         }
         for host in [
             "127.0.0.1",

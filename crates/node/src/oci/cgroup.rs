@@ -169,6 +169,17 @@ fn members(directories: &[PathBuf]) -> Vec<ProcessHandle> {
     members.filter_map(ProcessHandle::open).collect()
 }
 
+/// Removes the cgroup above that of a container if it is a pod's and there is none below it any more.
+pub(crate) fn remove_empty(container: &Path) {
+    let Some(pod) = container.parent() else {
+        return;
+    };
+    for directory in directories(pod) {
+        // One that has others below it, or that another process has removed, stays as it is.
+        let _ = fs::remove_dir(directory);
+    }
+}
+
 /// Removes a cgroup whose processes have ended, with those that they have made below it. If it does not exist or cannot be
 /// removed, that is no error: nothing runs in it.
 pub(crate) fn remove(path: &Path) {

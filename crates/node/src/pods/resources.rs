@@ -313,8 +313,8 @@ pub(super) fn allocated(container: &Container) -> Option<Value> {
     (!requests.is_empty()).then(|| json!(requests))
 }
 
-/// `resources` and `allocatedResources` of the status of a pod that has resources as a whole. There is no cgroup of all its
-/// containers that could have others than those that it has been allocated.
+/// `resources` and `allocatedResources` of the status of a pod that has resources as a whole. Until the
+/// cgroup of the pod has what it has been allocated, the resize is in progress.
 pub(super) fn of_pod(pod: &Pod) -> Option<(Value, Value)> {
     let whole = pod.spec.as_ref()?.resources.as_ref()?;
     let sizes = requests(pod, &BTreeMap::new());

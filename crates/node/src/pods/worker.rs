@@ -22,6 +22,7 @@ use super::volumes::{Tokens, Volume};
 use super::{Node, Origin, Update, message, probes};
 use crate::rules::is_sidecar;
 use crate::runtime::{self, Found, Running};
+use crate::shim::spec::PodLimits;
 
 /// Back-off between attempts to set up a pod, or to write its status.
 const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
@@ -82,6 +83,10 @@ pub(super) struct Worker {
     stopping: HashSet<String>,
     /// The tasks that stop them.
     stops: JoinSet<()>,
+    /// The limits of the pod as a whole that are in force; unknown to the next agent.
+    pod_limits: Option<PodLimits>,
+    /// Those that were refused last, and when they are tried again.
+    failed_pod_limits: Option<(Instant, PodLimits)>,
     /// Whether the status has, or once had, a condition about a resize.
     was_resized: bool,
 }
@@ -169,6 +174,8 @@ impl Worker {
             restarting: BTreeMap::new(),
             stopping: HashSet::new(),
             stops: JoinSet::new(),
+            pod_limits: None,
+            failed_pod_limits: None,
             was_resized: resizes != ResizeConditions::default(),
             node,
         };

@@ -21,17 +21,19 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::{
-    Exec, Found, Given, Measured, Running, Runtime, RuntimeError, Start, StartError, ended,
+    Exec, Found, Given, Measured, PodChange, Running, Runtime, RuntimeError, Start, StartError,
+    ended,
 };
 use crate::error::{AtPath as _, Error};
 use crate::oci;
 use crate::shim::spec::{
-    self, Answer, ContainerSpec, ExecSpec, Exit, Isolation, Limits, Owner, State, User,
+    self, Answer, ContainerSpec, ExecSpec, Exit, Isolation, Limits, Owner, PodLimits, State, User,
 };
 use crate::shim::terminal;
 use files::{discard, how_it_ended, make_private};
 
 mod files;
+mod pods;
 
 /// A shim answers within milliseconds; a host that swaps may need longer.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -388,6 +390,19 @@ impl Runtime for Process {
             Ok(None)
         }
         .boxed()
+    }
+
+    fn update_pod(
+        &self,
+        uid: &str,
+        limits: PodLimits,
+        which: PodChange,
+    ) -> BoxFuture<'_, Result<(), RuntimeError>> {
+        pods::limit(self.cgroups, uid.to_owned(), limits, which)
+    }
+
+    fn forget_pod(&self, uid: &str) -> BoxFuture<'_, ()> {
+        pods::forget(self.cgroups, uid.to_owned())
     }
 
     fn stop(&self, id: String, grace: Duration) -> BoxFuture<'_, ()> {

@@ -147,7 +147,8 @@ fn attempt(
         Ok(mut container) => {
             limit_devices(spec, &staged, &oci);
             let limited = match staged.cgroups {
-                Hierarchy::V2 => oci::pids::limit_all_containers(Hierarchy::V2),
+                Hierarchy::V2 => oci::pids::limit_all_containers(Hierarchy::V2)
+                    .and_then(|()| oci::pod::begin(spec, Hierarchy::V2)),
                 Hierarchy::V1 | Hierarchy::None => Ok(()),
             };
             let started = limited.map_err(CreateError::from);

@@ -10,7 +10,11 @@ use super::complete::{app, start};
 use super::harness::{Cluster, pod_path, shell, status, with};
 
 /// Requests other resources for the first container of a pod.
-async fn resize(cluster: &Cluster, pod: &str, resources: Value) -> Result<Value, kube::Error> {
+pub(super) async fn resize(
+    cluster: &Cluster,
+    pod: &str,
+    resources: Value,
+) -> Result<Value, kube::Error> {
     let now = cluster.get(&pod_path(pod)).await;
     let mut containers = now["spec"]["containers"].clone();
     containers[0]["resources"] = resources;
@@ -30,7 +34,7 @@ fn condition<'a>(pod: &'a Value, kind: &str) -> &'a Value {
 }
 
 /// Waits until the container `c` of a pod has resources, and nothing is left to do.
-async fn until_resized(cluster: &Cluster, pod: &str, wanted: &Value) -> Value {
+pub(super) async fn until_resized(cluster: &Cluster, pod: &str, wanted: &Value) -> Value {
     let has = |pod: &Value| {
         status(pod, "c")["resources"] == *wanted
             && status(pod, "c")["allocatedResources"] == wanted["requests"]
@@ -197,8 +201,10 @@ fn in_force(pod: &Value, first: (&str, &str), second: &str) -> Option<String> {
     let id = status(pod, "c")["containerID"].as_str()?;
     let id = id.strip_prefix("process://")?;
     let root = Path::new("/sys/fs/cgroup");
-    let old = root.join(first.0).join("allot").join(id).join("processes");
-    let files = [old.join(first.1), root.join("allot").join(id).join(second)];
+    let uid = pod["metadata"]["uid"].as_str()?;
+    let own = Path::new("allot").join(format!("pod{uid}")).join(id);
+    let old = root.join(first.0).join(&own).join("processes");
+    let files = [old.join(first.1), root.join(own).join(second)];
     let text = files
         .iter()
         .find_map(|file| std::fs::read_to_string(file).ok())?;
@@ -209,7 +215,7 @@ fn memory(pod: &Value) -> Option<String> {
     in_force(pod, ("memory", "memory.limit_in_bytes"), "memory.max")
 }
 
-async fn enforces_limits(cluster: &Cluster) -> bool {
+pub(super) async fn enforces_limits(cluster: &Cluster) -> bool {
     let node = cluster.get("/api/v1/nodes/n1").await;
     let conditions = node["status"]["conditions"].as_array().cloned();
     let mut conditions = conditions.unwrap_or_default().into_iter();

@@ -43,10 +43,7 @@ impl Worker {
         for status in reported {
             let name = status.name.clone();
             let found = newest.remove(&name);
-            let ran = status
-                .state
-                .as_ref()
-                .is_some_and(|it| it.running.is_some());
+            let ran = status.state.as_ref().is_some_and(|it| it.running.is_some());
             let id = status.container_id.as_deref().unwrap_or_default();
             let id = id.rsplit('/').next().unwrap_or_default().to_owned();
             if let Some(mut state) = from_status(status, found) {

@@ -18,6 +18,8 @@ use super::super::{lifecycle, limits};
 use super::{RETRY, Wake, Worker, container_of, grace};
 use crate::error::PathError;
 use crate::events::Kind;
+use crate::runtime::PodChange;
+use crate::shim::spec::PodLimits;
 use crate::spec;
 
 /// Name of the record, in the pod's directory.
@@ -185,15 +187,28 @@ impl Worker {
         self.forget_restarts();
         let held_now = held(&changes);
         let recorded = self.record_resources(pod, &held_now);
+        let of_pod = self.pod_limits_to_set(pod);
         if changes.is_empty() {
-            return match recorded {
-                Ok(()) => {
-                    self.settle(pod, &changes);
-                    self.stop_for_restart(pod);
-                    None
+            if let Err(error) = recorded {
+                return self.retry(pod, error.to_string());
+            }
+            if let Some(limits) = of_pod {
+                // A failure is not repeated at every event of the pod.
+                if let Some((at, failed)) = self.failed_pod_limits
+                    && failed == limits
+                    && at > Instant::now()
+                {
+                    return Some(at);
                 }
-                Err(error) => self.not_recorded(pod, &error),
-            };
+                if let Err(error) = self.update_pod(pod, limits, PodChange::All).await {
+                    let wake = self.retry(pod, error);
+                    self.failed_pod_limits = wake.map(|at| (at, limits));
+                    return wake;
+                }
+            }
+            self.settle(pod, &changes);
+            self.stop_for_restart(pod);
+            return None;
         }
         self.settle(pod, &changes);
         let wanted: Wanted = changes
@@ -214,6 +229,7 @@ impl Worker {
             .into_iter()
             .partition(|it| it.now.needs_restart(&it.wanted, &it.container));
         let before = self.restarting.clone();
+        let no_restarts = restarts.is_empty();
         let restarts = restarts.into_iter().map(|it| (it.container.name, it.id));
         self.restarting.extend(restarts);
         // Recorded before a container can end: the next agent has to start it again, whatever its restart policy says.
@@ -225,10 +241,17 @@ impl Worker {
         // Decreases come first: another container may get the memory that is released.
         updates.sort_by_key(|it| it.wanted.memory_limit > it.now.memory_limit);
         let mut result = self.check_memory(&updates).await;
+        if let Some(limits) = of_pod.filter(|_| result.is_ok()) {
+            result = self.update_pod(pod, limits, PodChange::Raise).await;
+        }
         for change in &updates {
             if result.is_ok() {
                 result = self.update(pod, change).await;
             }
+        }
+        // A container that is being restarted still has what it had.
+        if let Some(limits) = of_pod.filter(|_| result.is_ok() && no_restarts) {
+            result = self.update_pod(pod, limits, PodChange::All).await;
         }
         let left = self.changes(pod);
         if let Err(error) = self.record_resources(pod, &held(&left)) {
@@ -253,15 +276,44 @@ impl Worker {
         Some(at)
     }
 
-    /// Delays the next attempt to record resources that the containers have already. If they are those of a resize, it is not
-    /// complete: the next agent would not know them.
-    fn not_recorded(&mut self, pod: &Pod, error: &PathError) -> Wake {
-        tracing::warn!(pod = pod.name_any(), %error, "resources were not recorded");
+    /// Delays the next attempt to record resources that the containers have already, or to limit the pod as a whole. If that is
+    /// part of a resize, it is not complete.
+    fn retry(&mut self, pod: &Pod, error: String) -> Wake {
+        tracing::warn!(
+            pod = pod.name_any(),
+            error,
+            "resources were not recorded or limited"
+        );
         let uid = pod.uid().unwrap_or_default();
-        match self.node.allocations.resizes(&uid).progress {
-            Some(_) => self.fail(pod, error.to_string(), Wanted::new()),
-            None => Some(Instant::now() + RETRY.1),
+        if self.node.allocations.resizes(&uid).progress.is_some() {
+            return self.fail(pod, error, Wanted::new());
         }
+        Some(Instant::now() + RETRY.1)
+    }
+
+    /// The limits of the pod as a whole, if other ones may be in force and a container runs. The first container of a pod is
+    /// started with them.
+    fn pod_limits_to_set(&self, pod: &Pod) -> Option<PodLimits> {
+        let limits = limits::of_pod(pod, self.node.config.pod_pids_limit);
+        let states = self.containers.lock();
+        let runs = states.values().any(|state| state.running().is_some());
+        (runs && self.pod_limits != Some(limits)).then_some(limits)
+    }
+
+    /// Changes the limits of the pod as a whole.
+    async fn update_pod(
+        &mut self,
+        pod: &Pod,
+        limits: PodLimits,
+        which: PodChange,
+    ) -> Result<(), String> {
+        let uid = pod.uid().unwrap_or_default();
+        let updated = self.node.runtime.update_pod(&uid, limits, which).await;
+        updated.map_err(|error| error.to_string())?;
+        if which == PodChange::All {
+            self.pod_limits = Some(limits);
+        }
+        Ok(())
     }
 
     /// Reports the progress of the resize to the allocations.
