@@ -64,7 +64,7 @@ pub mod spec;
 mod sysctls;
 mod watching;
 
-pub use cni::{Bridge, BridgeError, remove_bridge};
+pub use cni::{Bridge, BridgeError, RangeError, Ranges, remove_bridge};
 pub use config::{
     CNI_BIN_DIRS, CNI_CONF_DIR, CRI_ENDPOINT, Config, HARDWARE, ImageMode, Images, LogLimits,
     NetworkSettings, PodNetwork, RuntimeKind, SimulatedSlices, Tls,

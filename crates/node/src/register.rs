@@ -149,9 +149,9 @@ async fn try_register(
             };
             let node = Node {
                 metadata,
-                spec: config.network.pod_cidr.as_ref().map(|cidr| NodeSpec {
+                spec: config.network.pod_cidrs.first().map(|cidr| NodeSpec {
                     pod_cidr: Some(cidr.clone()),
-                    pod_cidrs: Some(vec![cidr.clone()]),
+                    pod_cidrs: Some(config.network.pod_cidrs.clone()),
                     ..NodeSpec::default()
                 }),
                 ..Node::default()
