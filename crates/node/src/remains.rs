@@ -167,9 +167,7 @@ fn kill(container: &Remaining, family: &[ProcessHandle]) -> Result<(), KillError
     let ended = processes::wait(container.helpers.iter(), KILLED);
     for cgroup in oci::cgroups_of(&container.directory) {
         oci::cgroup::kill(&cgroup);
-        oci::cgroup::remove(&cgroup);
-        // That of the pod, when its last container has ended.
-        oci::cgroup::remove_empty(&cgroup);
+        oci::cgroup::remove_with_pod(&cgroup);
     }
     match ended {
         true => Ok(()),

@@ -184,3 +184,17 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         run.map_err(|error| hint(error, &args.root_dir))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_processes_are_those_of_a_kubelet() {
+        assert_eq!(processes("-1"), Ok(-1));
+        assert_eq!(processes("4096"), Ok(4096));
+        for text in ["0", "-2", "", "many", "9223372036854775808"] {
+            assert!(processes(text).is_err(), "{text}");
+        }
+    }
+}

@@ -169,12 +169,11 @@ fn members(directories: &[PathBuf]) -> Vec<ProcessHandle> {
     members.filter_map(ProcessHandle::open).collect()
 }
 
-/// Removes the cgroup above that of a container if it is a pod's and there is none below it any more.
-pub(crate) fn remove_empty(container: &Path) {
-    let Some(pod) = container.parent() else {
-        return;
-    };
-    for directory in directories(pod) {
+/// Removes the cgroup of a container that has ended, and that of its pod if it was the last one in it.
+pub(crate) fn remove_with_pod(container: &Path) {
+    remove(container);
+    // Directly below that of all containers there are no pods.
+    for directory in container.parent().map(directories).unwrap_or_default() {
         // One that has others below it, or that another process has removed, stays as it is.
         let _ = fs::remove_dir(directory);
     }

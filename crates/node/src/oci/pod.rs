@@ -2,7 +2,7 @@
 //! processors beside other pods.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use super::cgroup::{self, CPU_PERIOD, ROOT};
@@ -51,20 +51,36 @@ pub(crate) fn begin(spec: &ContainerSpec, hierarchy: Hierarchy) -> Result<(), Pa
     };
     let root = Path::new(ROOT);
     let path = path(name);
-    let relative = path.strip_prefix("/").unwrap_or(&path);
+    let own = super::cgroups_path(spec);
     let controllers: &[&str] = match hierarchy {
         Hierarchy::None => return Ok(()),
         Hierarchy::V1 => &["cpu", "memory", "pids"],
-        Hierarchy::V2 => &[""],
+        // libcontainer has created it.
+        Hierarchy::V2 => &[],
     };
     for controller in controllers {
         let controller = root.join(controller);
         if controller.is_dir() {
-            let directory = controller.join(relative);
-            fs::create_dir_all(&directory).at(&directory)?;
+            // With that of the container in it, that of the pod stays.
+            create(&controller.join(own.strip_prefix("/").unwrap_or(&own)))?;
         }
     }
     change_below(root, &path, &spec.limits.pod, PodChange::Begin)
+}
+
+/// Creates the cgroup of a container below that of its pod, which goes with another container if that ends just now.
+fn create(directory: &Path) -> Result<(), PathError> {
+    const ATTEMPTS: usize = 10;
+    let mut made = fs::create_dir_all(directory);
+    for _ in 1..ATTEMPTS {
+        match &made {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                made = fs::create_dir_all(directory);
+            }
+            _ => break,
+        }
+    }
+    made.at(directory)
 }
 
 /// Changes the limits of a pod. Nothing is changed of a pod that has no cgroup.

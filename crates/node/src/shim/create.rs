@@ -101,7 +101,7 @@ pub(super) fn create(
 ) -> Result<RunningContainer, CreateError> {
     let made = attempt(spec, directory, stdio, role);
     if made.is_err() && spec.cgroups {
-        oci::cgroup::remove(&oci::cgroups_path(spec));
+        oci::cgroup::remove_with_pod(&oci::cgroups_path(spec));
     }
     made
 }
@@ -206,7 +206,7 @@ impl RunningContainer {
         end_others(spec);
         if spec.cgroups {
             // Also what its processes have made below: libcontainer would fail, and not run the hooks.
-            oci::cgroup::remove(&oci::cgroups_path(spec));
+            oci::cgroup::remove_with_pod(&oci::cgroups_path(spec));
         } else {
             stage::forget_cgroups(spec);
         }
