@@ -190,7 +190,8 @@ pub(super) fn is_used_v4(routes: &str, network: Ipv4Net) -> bool {
     })
 }
 
-/// [`is_used_v4`] of an IPv6 network, in the form of `/proc/net/ipv6_route`. Routes by the bridge itself do not count.
+/// [`is_used_v4`] of an IPv6 network, in the form of `/proc/net/ipv6_route`. Routes by the bridge itself do not count, and
+/// neither do those to the machine's own addresses, which older kernels show by the loopback interface.
 pub(super) fn is_used_v6(routes: &str, network: Ipv6Net, bridge: &str) -> bool {
     let own = network.network().to_bits();
     routes.lines().any(|line| {
@@ -205,7 +206,8 @@ pub(super) fn is_used_v6(routes: &str, network: Ipv6Net, bridge: &str) -> bool {
         };
         let common = length.min(network.prefix_len().into());
         let same = (destination ^ own).leading_zeros() >= common;
-        length >= 8 && same && fields.last() != Some(&bridge)
+        let device = fields.last().copied().unwrap_or_default();
+        length >= 8 && same && device != bridge && device != "lo"
     })
 }
 
@@ -315,6 +317,7 @@ mod tests {
         for (destination, length, device, expected) in [
             ("fd000009000000010000000000000000", "40", "eth0", true),
             ("fd000009000000010000000000000000", "40", "b", false),
+            ("fd000009000000000000000000000001", "80", "lo", false),
             ("fd000000000000000000000000000000", "08", "eth0", true),
             ("fd000010000000000000000000000000", "20", "eth0", false),
             ("00000000000000000000000000000000", "00", "eth0", false),
