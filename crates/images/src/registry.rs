@@ -25,7 +25,8 @@ use crate::manifest::{ACCEPTED, Descriptor};
 use crate::registries::Endpoint;
 use crate::{Digest, Error, Limits, Result, Timeouts};
 pub use body::Body;
-use reach::{Resolver, leads_here};
+pub use reach::is_metadata;
+use reach::{Resolver, leads_here, names_metadata};
 
 const AGENT: &str = concat!("allot/", env!("CARGO_PKG_VERSION"));
 const MAX_REDIRECTS: usize = 5;
@@ -273,6 +274,12 @@ impl Registry {
         url: &Url,
         headers: Vec<(http::HeaderName, HeaderValue)>,
     ) -> Result<Response<Incoming>> {
+        // Whatever names it: the image, a redirect or a token server.
+        if names_metadata(url) {
+            return Err(
+                self.unreachable("requests are not sent to the address of a metadata service")
+            );
+        }
         let uri: Uri = url
             .as_str()
             .parse()

@@ -14,12 +14,14 @@ use serde_json::{Map, Value, json};
 mod bridge;
 mod config;
 mod plugin;
+mod ranges;
 #[cfg(test)]
 mod tests;
 
 pub use bridge::{Bridge, Error as BridgeError, remove as remove_bridge};
 pub(crate) use config::{ConfigError, Network, addresses, find, is_configured, servers};
 pub use plugin::PluginError;
+pub use ranges::{RangeError, Ranges};
 
 /// The interface of a pod.
 pub(crate) const INTERFACE: &str = "eth0";

@@ -12,6 +12,7 @@ use serde_json::Value;
 use tokio::sync::SetOnce;
 
 use crate::error::Error;
+use crate::pressure::Thresholds;
 use crate::rules;
 use crate::sysctls::Sysctls;
 
@@ -215,6 +216,11 @@ pub struct Config {
     pub pod_manifest_path: Option<PathBuf>,
     /// The kernel parameters that pods may set.
     pub sysctls: Sysctls,
+    /// How many processes and threads all containers of a pod may have together, but for [`RuntimeKind::Cri`]: the kubelet's
+    /// `podPidsLimit`. `None`: as many as the machine has for containers.
+    pub pod_pids_limit: Option<i64>,
+    /// From which amounts on the Node has the conditions `MemoryPressure`, `DiskPressure` and `PIDPressure`; by default never.
+    pub eviction: Thresholds,
     /// The address in the Node's status.
     pub address: IpAddr,
     /// Address at which containers reach the API server. `None`: the cluster IP of `default/kubernetes`, as on a node
@@ -271,6 +277,8 @@ impl Config {
             capacity: BTreeMap::new(),
             pod_manifest_path: None,
             sysctls: Sysctls::default(),
+            pod_pids_limit: None,
+            eviction: Thresholds::default(),
             address,
             api_server: None,
             network: NetworkSettings::default(),

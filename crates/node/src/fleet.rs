@@ -21,6 +21,7 @@ use crate::error::api_message;
 use crate::events::Recorder;
 use crate::plugins::{self, ANY_OTHER, Plugins, REGISTERED_DRIVERS};
 use crate::pods::{self, Node};
+use crate::pressure::Pressed;
 use crate::register::{self, Facts};
 use crate::runtime::Simulated;
 use crate::server;
@@ -78,7 +79,7 @@ pub(crate) async fn run(
     });
     let mut tasks = JoinSet::new();
     let port = server::start(&node, &mut tasks).await?;
-    let facts = Facts::of(&*runtime, None, port);
+    let facts = Facts::of(&*runtime, None, port, Pressed::default());
     let names: HashSet<String> = nodes.iter().map(|node| node.node_name.clone()).collect();
     let of_fleet = names.clone();
     let keep = move |pod: &Pod| {

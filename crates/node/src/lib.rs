@@ -50,6 +50,7 @@ mod oci;
 mod plugins;
 mod podresources;
 mod pods;
+mod pressure;
 mod processes;
 mod register;
 pub mod remains;
@@ -63,13 +64,14 @@ pub mod spec;
 mod sysctls;
 mod watching;
 
-pub use cni::{Bridge, BridgeError, remove_bridge};
+pub use cni::{Bridge, BridgeError, RangeError, Ranges, remove_bridge};
 pub use config::{
     CNI_BIN_DIRS, CNI_CONF_DIR, CRI_ENDPOINT, Config, HARDWARE, ImageMode, Images, LogLimits,
     NetworkSettings, PodNetwork, RuntimeKind, SimulatedSlices, Tls,
 };
 pub use error::{Error, PathError};
 pub use plugins::{ANY_OTHER, REGISTERED_DRIVERS, UNHEALTHY};
+pub use pressure::{EVICTION_HARD, ThresholdError, Thresholds};
 pub use sysctls::Sysctls;
 
 use events::{Kind, Recorder};
@@ -218,7 +220,8 @@ async fn serve(parts: Parts, tasks: &mut JoinSet<()>) -> Result<(), Error> {
         () = shutdown.cancelled() => return Ok(()),
     }
     let condition = node.condition();
-    let facts = register::Facts::of(&**runtime, condition.as_ref(), port);
+    let pressed = pressure::Pressure::new(config.eviction.clone()).observe(&config.root_dir);
+    let facts = register::Facts::of(&**runtime, condition.as_ref(), port, pressed);
     if config.plugins {
         tasks.spawn(podresources::serve(Arc::clone(&node))?);
         // Before any driver can publish: slices that are published from now on stay. Slices of simulated drivers are
@@ -355,6 +358,9 @@ async fn end(
         let pods = std::fs::read_dir(directory);
         for pod in pods.into_iter().flatten().flatten() {
             pods::unmount_all(&pod.path());
+            if let Some(uid) = pod.file_name().to_str() {
+                runtime.forget_pod(uid).await;
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use oci_spec::runtime::{Process, Spec};
 use serde_json::{Value, json};
 
 use crate::spec::staged::{Account, Hierarchy, Staged};
-use crate::spec::{ContainerSpec, Isolation};
+use crate::spec::{self, ContainerSpec, Isolation};
 
 pub(crate) mod capabilities;
 pub(crate) mod cgroup;
@@ -20,6 +20,7 @@ pub(crate) mod measure;
 mod mounts;
 mod paths;
 pub(crate) mod pids;
+pub(crate) mod pod;
 pub(crate) use mounts::is_proc;
 pub(crate) mod seccomp;
 #[cfg(test)]
@@ -73,12 +74,22 @@ pub(crate) const READ_ONLY: [&str; 5] = [
 
 /// The cgroup of a container, relative to the root of every hierarchy.
 pub(crate) fn cgroups_path(spec: &ContainerSpec) -> PathBuf {
-    cgroups_path_of(&spec.id)
+    let parent = spec.pod_cgroup.as_deref().map(pod::path);
+    parent.unwrap_or_else(|| PARENT.into()).join(&spec.id)
 }
 
-/// [`cgroups_path`] by the container's ID, which is the name of its directory.
-pub(crate) fn cgroups_path_of(id: &str) -> PathBuf {
-    Path::new(PARENT).join(id)
+/// [`cgroups_path`] by the container's directory, whose name is the ID. If the specification in it is gone, there may be several.
+pub(crate) fn cgroups_of(directory: &Path) -> Vec<PathBuf> {
+    let Some(id) = directory.file_name().and_then(|name| name.to_str()) else {
+        return Vec::new();
+    };
+    match spec::read::<ContainerSpec>(&directory.join(spec::SPEC)) {
+        Ok(mut spec) => {
+            id.clone_into(&mut spec.id);
+            vec![cgroups_path(&spec)]
+        }
+        Err(_) => pod::find(id),
+    }
 }
 
 /// The specification of a container.

@@ -21,6 +21,7 @@ use crate::images::Images;
 use crate::memory::Memory;
 use crate::plugins::{ANY_OTHER, REGISTERED_DRIVERS};
 use crate::pods::Sizes;
+use crate::pressure::{Pressed, Pressure};
 use crate::runtime::{Condition, DynRuntime, Runtime};
 use conditions::conditions;
 
@@ -37,6 +38,8 @@ pub(crate) struct Facts {
     pub(crate) limitations: Vec<String>,
     /// Limits are enforced by the kernel.
     pub(crate) limits: bool,
+    /// What the node is short of.
+    pub(crate) pressure: Pressed,
     /// How a runtime is that is not part of the agent, and the network of the pods.
     pub(crate) condition: Option<Condition>,
 }
@@ -46,12 +49,14 @@ impl Facts {
         runtime: &dyn Runtime,
         condition: Option<&watch::Receiver<Condition>>,
         port: Option<u16>,
+        pressure: Pressed,
     ) -> Self {
         Self {
             port,
             runtime: format!("{}://{}", runtime.name(), runtime.version()),
             limitations: runtime.limitations(),
             limits: runtime.enforces_limits(),
+            pressure,
             condition: condition.map(|condition| condition.borrow().clone()),
         }
     }
@@ -144,9 +149,9 @@ async fn try_register(
             };
             let node = Node {
                 metadata,
-                spec: config.network.pod_cidr.as_ref().map(|cidr| NodeSpec {
+                spec: config.network.pod_cidrs.first().map(|cidr| NodeSpec {
                     pod_cidr: Some(cidr.clone()),
-                    pod_cidrs: Some(vec![cidr.clone()]),
+                    pod_cidrs: Some(config.network.pod_cidrs.clone()),
                     ..NodeSpec::default()
                 }),
                 ..Node::default()
@@ -284,13 +289,15 @@ pub(crate) async fn heartbeat(
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let full = (300.0 / config.heartbeat.as_secs_f64()).ceil() as u64;
     let mut due = false;
+    let mut pressure = Pressure::new(config.eviction.clone());
     for tick in 0u64.. {
         tokio::select! {
             _ = ticks.tick() => {}
             // The node is told to be ready, or not to be, at once.
             () = changed(&mut condition) => due = true,
         }
-        let facts = Facts::of(&*runtime, condition.as_ref(), port);
+        let pressed = pressure.observe(&config.root_dir);
+        let facts = Facts::of(&*runtime, condition.as_ref(), port, pressed);
         let uid = node.metadata.uid.as_deref().unwrap_or_default();
         if let Err(error) = renew(&leases, &config.node_name, uid, config.heartbeat).await {
             let error = api_message(&error);

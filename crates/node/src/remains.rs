@@ -165,14 +165,9 @@ fn kill(container: &Remaining, family: &[ProcessHandle]) -> Result<(), KillError
         }
     }
     let ended = processes::wait(container.helpers.iter(), KILLED);
-    let id = container
-        .directory
-        .file_name()
-        .and_then(|name| name.to_str());
-    if let Some(id) = id {
-        let cgroup = oci::cgroups_path_of(id);
+    for cgroup in oci::cgroups_of(&container.directory) {
         oci::cgroup::kill(&cgroup);
-        oci::cgroup::remove(&cgroup);
+        oci::cgroup::remove_with_pod(&cgroup);
     }
     match ended {
         true => Ok(()),

@@ -14,7 +14,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ContainerUser;
 use tokio::sync::watch;
 
-use crate::shim::spec::{ContainerSpec, Exit, Isolation, Limits, Owner};
+pub use crate::oci::pod::PodChange;
+use crate::shim::spec::{ContainerSpec, Exit, Isolation, Limits, Owner, PodLimits};
 
 mod complete;
 mod cri;
@@ -179,6 +180,24 @@ pub trait Runtime: Send + Sync + 'static {
         _limits: Limits,
     ) -> BoxFuture<'_, Result<Option<Given>, RuntimeError>> {
         std::future::ready(Ok(None)).boxed()
+    }
+
+    /// Changes the limits for all containers of a pod together, if its containers are in a cgroup of the pod.
+    ///
+    /// # Errors
+    /// The kernel refuses, or the pod uses more memory. Some of the limits may have been changed.
+    fn update_pod(
+        &self,
+        _uid: &str,
+        _limits: PodLimits,
+        _which: PodChange,
+    ) -> BoxFuture<'_, Result<(), RuntimeError>> {
+        std::future::ready(Ok(())).boxed()
+    }
+
+    /// Removes what is left of a pod when its containers have been removed.
+    fn forget_pod(&self, _uid: &str) -> BoxFuture<'_, ()> {
+        std::future::ready(()).boxed()
     }
 
     /// Stops a container: sends its stop signal, and kills it after `grace`. Returns when the container has exited.

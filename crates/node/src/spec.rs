@@ -13,7 +13,7 @@ mod security;
 pub(crate) mod staged;
 
 pub use root::{ImageConfig, Mount, RootFs};
-pub use security::{Confinement, Limits, Seccomp, Security};
+pub use security::{Confinement, Limits, PodLimits, Seccomp, Security};
 
 /// The input of the shim, `spec.json`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -61,6 +61,9 @@ pub struct ContainerSpec {
     /// The network namespace of the pod; that of the node when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<PathBuf>,
+    /// Name of the cgroup of the pod, above that of the container. Containers of an earlier release have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_cgroup: Option<String>,
     /// Whether cgroups can be written, so that limits and device rules are in force.
     #[serde(default)]
     pub cgroups: bool,

@@ -26,6 +26,10 @@ mod images;
 mod isolation;
 #[path = "agent/network.rs"]
 mod network;
+#[path = "agent/pods.rs"]
+mod pods;
+#[path = "agent/pressure.rs"]
+mod pressure;
 #[path = "support/programs.rs"]
 mod programs;
 #[path = "agent/pulls.rs"]

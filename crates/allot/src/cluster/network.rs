@@ -3,7 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use allot_node::{Bridge, BridgeError, Config, NetworkSettings};
+use allot_node::{Bridge, BridgeError, Config, NetworkSettings, Ranges};
+use anyhow::Context as _;
+use ipnet::IpNet;
 
 use super::Runtime;
 
@@ -25,6 +27,16 @@ pub struct Args {
     /// Which network pods have that do not ask for the host's
     #[arg(long, value_enum, value_name = "NETWORK", default_value_t = PodNetwork::Host)]
     pub pod_network: PodNetwork,
+    /// Network of the pods with --pod-network bridge, and an IPv6 one besides for addresses of both families; a free one of IPv4 when
+    /// absent
+    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
+    pub cluster_cidr: Vec<IpNet>,
+    /// Length of the prefix of a node's part of the IPv4 network
+    #[arg(long, value_name = "BITS", default_value_t = 24)]
+    pub node_cidr_mask_size_ipv4: u8,
+    /// Length of the prefix of a node's part of the IPv6 network
+    #[arg(long, value_name = "BITS", default_value_t = 64)]
+    pub node_cidr_mask_size_ipv6: u8,
     /// Directory of CNI configurations, of which the first counts, with --pod-network cni
     #[arg(long, value_name = "DIR", default_value = allot_node::CNI_CONF_DIR)]
     pub cni_conf_dir: PathBuf,
@@ -64,6 +76,12 @@ impl PodNetworks {
             wanted == PodNetwork::Host || runtime != Runtime::Cri,
             "--pod-network is not possible with --runtime cri: the container runtime connects pods by itself"
         );
+        anyhow::ensure!(
+            wanted == PodNetwork::Bridge || args.cluster_cidr.is_empty(),
+            "--cluster-cidr needs --pod-network bridge"
+        );
+        let masks = (args.node_cidr_mask_size_ipv4, args.node_cidr_mask_size_ipv6);
+        let ranges = Ranges::new(&args.cluster_cidr, masks).context("--cluster-cidr")?;
         let mut settings = NetworkSettings {
             conf_dir: args.cni_conf_dir.clone(),
             bin_dirs: args.cni_bin_dir.clone(),
@@ -76,7 +94,7 @@ impl PodNetworks {
             PodNetwork::Bridge if runtime == Runtime::Simulated => {}
             PodNetwork::Bridge => {
                 let dirs = settings.bin_dirs.clone();
-                match Bridge::open(directory, dirs, nodes).await {
+                match Bridge::open(directory, dirs, nodes, &ranges).await {
                     Ok(opened) => bridge = Some(opened),
                     Err(error @ BridgeError::Permission) => {
                         settings.unavailable = Some(error.to_string());

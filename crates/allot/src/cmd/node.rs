@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use allot_apimachinery::Quantity;
-use allot_node::{Config, ImageMode, PodNetwork, RuntimeKind};
+use allot_node::{Config, ImageMode, PodNetwork, RuntimeKind, Thresholds};
 
 use super::bounds;
 
@@ -63,6 +63,14 @@ pub struct Args {
     /// sysctls of the IPC and network namespaces are possible
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     allowed_unsafe_sysctls: Vec<String>,
+    /// How many processes and threads all containers of a pod may have together; -1: as many as the machine has for containers.
+    /// Without effect with --runtime cri
+    #[arg(long, value_name = "N", default_value_t = -1, allow_negative_numbers = true, value_parser = processes)]
+    pod_max_pids: i64,
+    /// Thresholds from which on the Node has the conditions MemoryPressure, DiskPressure and PIDPressure; pods are not evicted. "" for
+    /// none
+    #[arg(long, value_name = "THRESHOLDS", default_value = allot_node::EVICTION_HARD)]
+    eviction_hard: Thresholds,
     /// Address of the HTTPS API for logs, exec and port-forward
     #[arg(long, default_value = "127.0.0.1:0", value_parser = bounds::address)]
     listen: SocketAddr,
@@ -80,6 +88,13 @@ pub struct Args {
 fn pair(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
     Ok((name.to_owned(), value.to_owned()))
+}
+
+fn processes(text: &str) -> Result<i64, String> {
+    let number = text.parse::<i64>().ok();
+    number
+        .filter(|it| *it == -1 || *it > 0)
+        .ok_or_else(|| "expected -1 or a positive number".to_owned())
 }
 
 fn size(text: &str) -> Result<u64, String> {
@@ -145,6 +160,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         config.network.bin_dirs = args.cni_bin_dir.clone();
         config.pod_manifest_path = args.pod_manifest_path.clone();
         config.sysctls = sysctls.clone();
+        config.eviction = args.eviction_hard.clone();
+        config.pod_pids_limit = Some(args.pod_max_pids).filter(|it| *it > 0);
         config.listen = Some(args.listen);
         config.tls.client_ca_pem = ca.clone();
         config.labels = args.label.iter().cloned().collect();
@@ -166,4 +183,18 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         let run = allot_node::run_fleet(client, configs, shutdown).await;
         run.map_err(|error| hint(error, &args.root_dir))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_processes_are_those_of_a_kubelet() {
+        assert_eq!(processes("-1"), Ok(-1));
+        assert_eq!(processes("4096"), Ok(4096));
+        for text in ["0", "-2", "", "many", "9223372036854775808"] {
+            assert!(processes(text).is_err(), "{text}");
+        }
+    }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use allot_apiserver::pki::Authority;
-use allot_node::{Bridge, NetworkSettings};
+use allot_node::{Bridge, NetworkSettings, Ranges};
 use allot_testing::wait::until;
 use base64::Engine as _;
 use k8s_openapi::api::core::v1::Pod;
@@ -24,7 +24,7 @@ const FLAGS: [&str; 5] = ["--pod-network", "bridge", "--nodes", "2", "--no-drive
 async fn possible() -> bool {
     let scratch = tempfile::tempdir().expect("a directory");
     let plugins = NetworkSettings::default().bin_dirs;
-    let missing = match Bridge::open(scratch.path(), plugins, 2).await {
+    let missing = match Bridge::open(scratch.path(), plugins, 2, &Ranges::default()).await {
         Err(error) => error.to_string(),
         Ok(bridge) => {
             bridge.remove().expect("removed");

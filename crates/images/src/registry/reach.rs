@@ -1,8 +1,9 @@
-//! Addresses that a registry may redirect to: those of other servers, and neither this machine's own nor that of the metadata
-//! service of a cloud.
+//! Addresses that are not contacted for an image: those of a cloud's metadata service never, because it gives the machine's
+//! credentials to programs on it; and this machine's own only for a registry on it. Pods name registries, and registries name
+//! the targets of redirects and token servers.
 
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::task::{Context, Poll};
 
 use futures::FutureExt as _;
@@ -11,19 +12,73 @@ use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
 use tower::Service;
 use url::{Host, Url};
 
-/// An address at which no other machine serves: of the loopback interface, of all interfaces, or of the link only, where clouds
-/// serve credentials of the machine.
-fn is_own(address: IpAddr) -> bool {
-    /// A metadata service whose address is not of the link.
-    const METADATA: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
-    match address {
-        IpAddr::V4(it) => it.is_loopback() || it.is_unspecified() || it.is_link_local(),
-        IpAddr::V6(it) => match it.to_ipv4() {
-            // Also `::` and `::1`.
-            Some(inner) => it.is_loopback() || is_own(inner.into()),
-            None => it.is_unicast_link_local() || it == METADATA,
-        },
+/// The metadata services of clouds, and what else serves only the machine itself, by address and length of the prefix. Those with
+/// the usual address, 169.254.169.254, are in the network of the link.
+const METADATA_V4: [(Ipv4Addr, u32); 4] = [
+    (Ipv4Addr::new(169, 254, 0, 0), 16),
+    // Alibaba Cloud
+    (Ipv4Addr::new(100, 100, 100, 200), 32),
+    // Azure: WireServer
+    (Ipv4Addr::new(168, 63, 129, 16), 32),
+    // Oracle Cloud, of the first generation
+    (Ipv4Addr::new(192, 0, 0, 192), 32),
+];
+const METADATA_V6: [(Ipv6Addr, u32); 5] = [
+    // OpenStack and others: fe80::a9fe:a9fe
+    (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10),
+    // Amazon: fd00:ec2::254, and ::23 for the credentials of pods
+    (Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0), 32),
+    // Google: fd20:ce::254
+    (Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0), 32),
+    // Oracle Cloud: fd00:c1::a9fe:a9fe
+    (Ipv6Addr::new(0xfd00, 0xc1, 0, 0, 0, 0, 0, 0), 32),
+    // Scaleway
+    (Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42), 128),
+];
+
+/// The IPv4 address that an IPv6 address stands for: mapped, compatible, or by the prefixes of NAT64 and 6to4, whose gateways
+/// connect to it.
+fn inner(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let last = |of: Ipv6Addr| {
+        let [.., a, b, c, d] = of.octets();
+        Ipv4Addr::new(a, b, c, d)
+    };
+    match address.segments() {
+        [0x64, 0xff9b, 0 | 1, ..] => Some(last(address)),
+        [0x2002, high, low, ..] => {
+            let bits = u32::from(high) << 16 | u32::from(low);
+            Some(Ipv4Addr::from_bits(bits))
+        }
+        _ => address.to_ipv4(),
     }
+}
+
+/// Whether an address is that of the metadata service of a cloud, or of the link only, where most of them are. No registry is
+/// there: nothing that pods and registries name makes this machine send requests to it.
+pub fn is_metadata(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(it) => METADATA_V4
+            .iter()
+            .any(|(network, length)| (it.to_bits() ^ network.to_bits()).leading_zeros() >= *length),
+        IpAddr::V6(it) => {
+            let listed = METADATA_V6.iter().any(|(network, length)| {
+                (it.to_bits() ^ network.to_bits()).leading_zeros() >= *length
+            });
+            listed || inner(it).is_some_and(|it| is_metadata(it.into()))
+        }
+    }
+}
+
+/// An address at which no other machine serves: of the loopback interface, of all interfaces, or of a metadata service.
+fn is_own(address: IpAddr) -> bool {
+    let here = match address {
+        IpAddr::V4(it) => it.is_loopback() || it.is_unspecified(),
+        IpAddr::V6(it) => {
+            // Also `::`.
+            it.is_loopback() || inner(it).is_some_and(|it| is_own(it.into()))
+        }
+    };
+    here || is_metadata(address)
 }
 
 fn is_own_name(name: &str) -> bool {
@@ -41,8 +96,17 @@ pub(super) fn leads_here(url: &Url) -> bool {
     }
 }
 
-/// Resolves host names. Other names than that of the registry do not resolve to addresses of this machine, unless the registry
-/// is on it.
+/// Whether the host of a URL is the address of a metadata service. A name can still resolve to one: see [`Resolver`].
+pub(super) fn names_metadata(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(address)) => is_metadata(address.into()),
+        Some(Host::Ipv6(address)) => is_metadata(address.into()),
+        Some(Host::Domain(_)) | None => false,
+    }
+}
+
+/// Resolves host names, anew for each connection. No name resolves to a metadata service, and other names than that of the
+/// registry do not resolve to addresses of this machine, unless the registry is on it.
 #[derive(Clone, Debug)]
 pub(super) struct Resolver {
     inner: GaiResolver,
@@ -60,6 +124,21 @@ impl Resolver {
             here: leads_here(registry),
         }
     }
+
+    /// The addresses of a name that may be connected to.
+    fn permitted(&self, name: &str, mut all: Vec<SocketAddr>) -> io::Result<Vec<SocketAddr>> {
+        let any = self.here || name == self.own;
+        all.retain(|address| match any {
+            true => !is_metadata(address.ip()),
+            false => !is_own(address.ip()),
+        });
+        match all.is_empty() {
+            true => Err(io::Error::other(
+                "the name resolves only to addresses of this machine or of a metadata service",
+            )),
+            false => Ok(all),
+        }
+    }
 }
 
 impl Service<Name> for Resolver {
@@ -72,17 +151,11 @@ impl Service<Name> for Resolver {
     }
 
     fn call(&mut self, name: Name) -> Self::Future {
-        let any = self.here || name.as_str() == self.own;
+        let (this, asked) = (self.clone(), name.as_str().to_owned());
         let found = self.inner.call(name);
         async move {
-            let mut all: Vec<SocketAddr> = found.await?.collect();
-            all.retain(|address| any || !is_own(address.ip()));
-            match all.is_empty() {
-                true => Err(io::Error::other(
-                    "the name resolves only to addresses of this machine",
-                )),
-                false => Ok(all.into_iter()),
-            }
+            let all = this.permitted(&asked, found.await?.collect())?;
+            Ok(all.into_iter())
         }
         .boxed()
     }
@@ -91,6 +164,83 @@ impl Service<Name> for Resolver {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const METADATA: [&str; 20] = [
+        "169.254.169.254",
+        "169.254.170.2",
+        "169.254.0.23",
+        "0xa9fea9fe",
+        "2852039166",
+        "100.100.100.200",
+        "168.63.129.16",
+        "192.0.0.192",
+        "[::ffff:169.254.169.254]",
+        "[::ffff:100.100.100.200]",
+        "[::168.63.129.16]",
+        "[64:ff9b::a9fe:a9fe]",
+        "[64:ff9b:1::a9fe:a9fe]",
+        "[2002:a9fe:a9fe::1]",
+        "[fe80::a9fe:a9fe]",
+        "[fd00:ec2::254]",
+        "[fd00:ec2::23]",
+        "[fd20:ce::254]",
+        "[fd00:c1::a9fe:a9fe]",
+        "[fd00:42::42]",
+    ];
+
+    /// Resolves every name to the same addresses, as a name server of an attacker does.
+    async fn rebound(registry: &str, addresses: &[IpAddr]) -> io::Result<Vec<SocketAddr>> {
+        let resolver = Resolver::new(&Url::parse(registry).unwrap());
+        let all = addresses.iter().map(|it| SocketAddr::new(*it, 0)).collect();
+        resolver.permitted("registry.example.com", all)
+    }
+
+    /// The attack: a pod names a registry, or a registry the target of a redirect, whose name resolves to the metadata service.
+    #[tokio::test]
+    async fn no_name_resolves_to_a_metadata_service() {
+        let parse = |host: &str| match Url::parse(&format!("http://{host}/")).unwrap().host() {
+            Some(Host::Ipv4(it)) => IpAddr::from(it),
+            Some(Host::Ipv6(it)) => it.into(),
+            other => panic!("{other:?}"),
+        };
+        let elsewhere: IpAddr = "192.0.2.7".parse().unwrap();
+        for host in METADATA {
+            let address = parse(host);
+            for registry in [
+                "https://registry.example.com",
+                "https://other.example.com",
+                "http://127.0.0.1:5000",
+            ] {
+                assert!(rebound(registry, &[address]).await.is_err(), "{host}");
+                let left = rebound(registry, &[address, elsewhere]).await.unwrap();
+                assert_eq!(left, [SocketAddr::new(elsewhere, 0)], "{host}");
+            }
+        }
+    }
+
+    #[test]
+    fn metadata_services_are_known_in_every_form() {
+        let url = |host: &str| Url::parse(&format!("http://{host}/x")).unwrap();
+        for host in METADATA {
+            assert!(
+                names_metadata(&url(host)) && leads_here(&url(host)),
+                "{host}"
+            );
+        }
+        for host in [
+            "127.0.0.1",
+            "[::1]",
+            "100.100.100.201",
+            "168.63.129.17",
+            "169.253.169.254",
+            "[64:ff9b::808:808]",
+            "[2002:808:808::1]",
+            "[fd00:ec3::254]",
+            "[2001:db8::1]",
+        ] {
+            assert!(!names_metadata(&url(host)), "{host}");
+        }
+    }
 
     #[test]
     fn addresses_of_this_machine_are_known_in_every_form() {

@@ -44,8 +44,8 @@ pub struct NetworkSettings {
     pub conf_dir: PathBuf,
     /// Directories of CNI plugins; the first that has one counts.
     pub bin_dirs: Vec<PathBuf>,
-    /// `spec.podCIDR` of the Node.
-    pub pod_cidr: Option<String>,
+    /// `spec.podCIDRs` of the Node: at most one of each family.
+    pub pod_cidrs: Vec<String>,
     /// Why pods share the network of the host whatever the mode is; shown in the Node's conditions.
     pub unavailable: Option<String>,
 }
@@ -56,7 +56,7 @@ impl Default for NetworkSettings {
             mode: PodNetwork::default(),
             conf_dir: CNI_CONF_DIR.into(),
             bin_dirs: CNI_BIN_DIRS.map(PathBuf::from).to_vec(),
-            pod_cidr: None,
+            pod_cidrs: Vec::new(),
             unavailable: None,
         }
     }

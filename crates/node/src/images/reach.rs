@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use allot_images::Endpoint;
+use allot_images::registry::is_metadata;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use parking_lot::Mutex;
@@ -71,10 +72,17 @@ fn ask(address: String) -> watch::Receiver<Option<bool>> {
         let Ok(_one) = LOOKUPS.acquire().await else {
             return;
         };
-        let connected = tokio::time::timeout(LONGEST, TcpStream::connect(&address)).await;
+        let connected = tokio::time::timeout(LONGEST, connect(&address)).await;
         sender.send_replace(Some(matches!(connected, Ok(Ok(_)))));
     });
     answer
+}
+
+/// Connects to a server, but never to the metadata service of a cloud: pods choose the names.
+async fn connect(address: &str) -> std::io::Result<TcpStream> {
+    let found = tokio::net::lookup_host(address).await?;
+    let permitted: Vec<_> = found.filter(|it| !is_metadata(it.ip())).collect();
+    TcpStream::connect(permitted.as_slice()).await
 }
 
 /// Host and port of a server.
@@ -119,6 +127,15 @@ mod tests {
         assert!(!any(std::slice::from_ref(&missing)).await);
         assert!(any(&[missing, there]).await);
         assert!(!any(&[]).await);
+    }
+
+    /// The attack: a pod names the metadata service as its registry, and learns from an event whether it can be reached.
+    #[tokio::test]
+    async fn metadata_services_are_not_connected_to() {
+        for address in ["169.254.169.254:80", "[::ffff:100.100.100.200]:80"] {
+            let error = connect(address).await.unwrap_err();
+            assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput, "{error}");
+        }
     }
 
     #[test]

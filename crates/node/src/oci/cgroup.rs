@@ -169,6 +169,16 @@ fn members(directories: &[PathBuf]) -> Vec<ProcessHandle> {
     members.filter_map(ProcessHandle::open).collect()
 }
 
+/// Removes the cgroup of a container that has ended, and that of its pod if it was the last one in it.
+pub(crate) fn remove_with_pod(container: &Path) {
+    remove(container);
+    // Directly below that of all containers there are no pods.
+    for directory in container.parent().map(directories).unwrap_or_default() {
+        // One that has others below it, or that another process has removed, stays as it is.
+        let _ = fs::remove_dir(directory);
+    }
+}
+
 /// Removes a cgroup whose processes have ended, with those that they have made below it. If it does not exist or cannot be
 /// removed, that is no error: nothing runs in it.
 pub(crate) fn remove(path: &Path) {

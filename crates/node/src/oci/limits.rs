@@ -87,7 +87,7 @@ fn write(file: &Path, value: &str) -> Result<(), PathError> {
 
 /// The weight that stands for a number of shares, as libcontainer computes it when it creates the container: 1 for 2, 100 for
 /// 1024 and 10 000 for 262 144 shares.
-fn weight(shares: u64) -> u64 {
+pub(super) fn weight(shares: u64) -> u64 {
     const WEIGHTS: (u64, u64) = (1, 10_000);
     const SHARES: (u64, u64) = (2, 262_144);
     if shares <= SHARES.0 {

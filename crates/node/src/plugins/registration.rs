@@ -1,6 +1,7 @@
 //! Registration of plugins: finds their sockets, gets the list of their services, and notifies them of the result.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,6 +18,7 @@ use inotify::WatchMask;
 use tonic::transport::Channel;
 
 use super::{AddError, Plugin, Plugins, RECONCILE, Service, health, monitor};
+use crate::error::{AtPath as _, PathError};
 use crate::events::shorten;
 use crate::resource_api::ResourceApi;
 use crate::watching;
@@ -108,6 +110,27 @@ fn quoted(names: &[impl AsRef<str>]) -> String {
 /// Identity of a socket file: a new one at the same path is another registration.
 type Inode = (u64, u64, i64, i64);
 
+/// The sockets that were found in the registration directory, and what came of each.
+type Registered = HashMap<PathBuf, (Inode, Result<Arc<Plugin>, RegistrationError>)>;
+
+/// Deregisters the plugins whose sockets are gone.
+fn deregister_gone(
+    registered: &mut Registered,
+    found: &BTreeMap<PathBuf, Inode>,
+    plugins: &Arc<Plugins>,
+) {
+    registered.retain(|path, (inode, plugin)| {
+        let keep = found.get(path) == Some(inode);
+        if let Ok(plugin) = plugin
+            && !keep
+        {
+            tracing::info!(driver = plugin.driver, socket = %path.display(), "driver plugin is gone");
+            plugins.remove(plugin);
+        }
+        keep
+    });
+}
+
 /// Watches the registration directory until dropped.
 pub(crate) async fn watch(directory: PathBuf, plugins: Arc<Plugins>, api: Arc<ResourceApi>) {
     // Which plugins are welcome depends on the release of the cluster.
@@ -119,21 +142,24 @@ pub(crate) async fn watch(directory: PathBuf, plugins: Arc<Plugins>, api: Arc<Re
         tokio::time::sleep(RECONCILE).await;
     };
     plugins.classic.store(classic, Ordering::Relaxed);
-    let mut registered: HashMap<PathBuf, (Inode, Result<Arc<Plugin>, RegistrationError>)> =
-        HashMap::new();
+    let mut registered = Registered::new();
     let mut changes = changes(&directory);
+    let mut unreadable = false;
     loop {
-        let found = sockets(&directory);
-        registered.retain(|path, (inode, plugin)| {
-            let keep = found.get(path) == Some(inode);
-            if let Ok(plugin) = plugin
-                && !keep
-            {
-                tracing::info!(driver = plugin.driver, socket = %path.display(), "driver plugin is gone");
-                plugins.remove(plugin);
+        // What cannot be read is not empty: the plugins stay, and the directory is read again.
+        let found = match sockets(&directory) {
+            Ok(found) => {
+                unreadable = false;
+                deregister_gone(&mut registered, &found, &plugins);
+                found
             }
-            keep
-        });
+            Err(error) => {
+                if !std::mem::replace(&mut unreadable, true) {
+                    tracing::warn!(%error, "the registration directory of driver plugins cannot be read");
+                }
+                BTreeMap::new()
+            }
+        };
         for (path, inode) in found {
             let before = registered.get(&path).map(|(_, plugin)| plugin);
             if matches!(before, Some(Ok(_))) {
@@ -153,7 +179,7 @@ pub(crate) async fn watch(directory: PathBuf, plugins: Arc<Plugins>, api: Arc<Re
             }
             registered.insert(path, (inode, plugin));
         }
-        let failed = registered.values().any(|(_, plugin)| plugin.is_err());
+        let failed = unreadable || registered.values().any(|(_, plugin)| plugin.is_err());
         match &mut changes {
             Some(changes) if !failed => {
                 changes.next().await;
@@ -186,22 +212,35 @@ fn changes(directory: &Path) -> Option<impl futures::Stream<Item = ()> + Unpin +
     }
 }
 
-fn sockets(directory: &Path) -> BTreeMap<PathBuf, Inode> {
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    entries
-        .filter_map(|entry| {
+/// The sockets in the registration directory; none if it does not exist.
+///
+/// # Errors
+/// The directory, or a file in it, cannot be read: what is in it is not known.
+pub(super) fn sockets(directory: &Path) -> Result<BTreeMap<PathBuf, Inode>, PathError> {
+    let entries = match std::fs::read_dir(directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        entries => entries.at(directory)?,
+    };
+    let mut found = BTreeMap::new();
+    for entry in entries {
+        let entry = entry.at(directory)?;
+        let metadata = match entry.metadata() {
             // It was removed after the directory was read, so there is no such socket any more.
-            let metadata = entry.metadata().ok()?;
-            let hidden = entry.file_name().to_string_lossy().starts_with('.');
-            let inode = (
-                metadata.dev(),
-                metadata.ino(),
-                metadata.ctime(),
-                metadata.ctime_nsec(),
-            );
-            (metadata.file_type().is_socket() && !hidden).then(|| (entry.path(), inode))
-        })
-        .collect()
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            metadata => metadata.at(&entry.path())?,
+        };
+        let hidden = entry.file_name().to_string_lossy().starts_with('.');
+        let inode = (
+            metadata.dev(),
+            metadata.ino(),
+            metadata.ctime(),
+            metadata.ctime_nsec(),
+        );
+        if metadata.file_type().is_socket() && !hidden {
+            found.insert(entry.path(), inode);
+        }
+    }
+    Ok(found)
 }
 
 /// The socket file exists a moment before its process listens on it.

@@ -1,7 +1,7 @@
 use allot_protos::DRA_PLUGIN_TYPE;
 use allot_protos::registration::PluginInfo;
 
-use super::registration::{accept, choose};
+use super::registration::{accept, choose, sockets};
 use super::*;
 
 fn info(name: &str, versions: &[&str]) -> PluginInfo {
@@ -124,4 +124,25 @@ fn names_of_drivers_are_those_that_the_api_has() {
         );
         assert!(error.len() < 2000);
     }
+}
+
+#[test]
+fn regression_a_directory_that_cannot_be_read_is_not_empty() {
+    let root = tempfile::tempdir().unwrap();
+    let directory = root.path().join("plugins_registry");
+    assert!(sockets(&directory).unwrap().is_empty());
+    std::fs::create_dir(&directory).unwrap();
+    for name in ["d.sock", ".hidden.sock"] {
+        std::os::unix::net::UnixListener::bind(directory.join(name)).unwrap();
+    }
+    std::fs::write(directory.join("file"), "").unwrap();
+    let found = sockets(&directory).unwrap();
+    assert_eq!(
+        found.into_keys().collect::<Vec<_>>(),
+        [directory.join("d.sock")]
+    );
+    std::fs::remove_dir_all(&directory).unwrap();
+    std::fs::write(&directory, "").unwrap();
+    let error = sockets(&directory).unwrap_err();
+    assert_eq!(error.path, directory);
 }

@@ -141,6 +141,9 @@ async fn sweep(node: &Node, parent: &Path, uid_of: impl Fn(&str) -> String) {
             // It may have been started since.
             (!pods.contains_key(&uid)).then(|| std::fs::rename(entry.path(), &aside))
         };
+        if moved.is_some() {
+            node.runtime.forget_pod(&uid).await;
+        }
         match moved {
             None => {}
             Some(Ok(())) => remove(&aside).await,

@@ -14,7 +14,7 @@ use super::{Node, etc, hooks, limits, log_path, message, network, security, volu
 use crate::claims::containers;
 use crate::events::{Kind, shorten};
 use crate::images::Files;
-use crate::oci::pids;
+use crate::oci::{self, pids};
 use crate::runtime::{Image, Request};
 use crate::shim::spec::{ContainerSpec, ImageConfig, Isolation, Limits, Mount, Owner};
 
@@ -177,10 +177,16 @@ pub(super) async fn container_spec(
         limits: Limits {
             pids: match node.pretends() || request.is_some() {
                 true => None,
-                false => pids::container_limit(),
+                // Where processes are not counted by cgroups, a container has what its pod may have.
+                false => [pids::container_limit(), node.config.pod_pids_limit]
+                    .into_iter()
+                    .flatten()
+                    .min(),
             },
+            pod: limits::of_pod(pod, node.config.pod_pids_limit),
             ..limits::of(pod, container, node.memory())
         },
+        pod_cgroup: oci::pod::name(&pod.uid().unwrap_or_default()),
         tty: container.tty.unwrap_or(false),
         stdin: container.stdin.unwrap_or(false),
         stdin_once: container.stdin_once.unwrap_or(false),

@@ -1,13 +1,44 @@
 //! From requests and limits of the API to what the kernel enforces.
 
+use std::collections::BTreeMap;
+
 use allot_apimachinery::quantity::Quantity;
 use k8s_openapi::api::core::v1::{Container, Pod};
 
-use super::resources::{limits_of_pod, quantity};
-use crate::shim::spec::Limits;
+use super::resources::{limits_of_pod, quantity, requests};
+use crate::shim::spec::{Limits, PodLimits};
 
 /// Smallest and largest CPU shares that the kernel accepts.
 const SHARES: (i64, i64) = (2, 262_144);
+
+/// What all containers of a pod may use up together: the limits of the pod as a whole with its overhead, and `pids` processes. The
+/// share of the CPU is that of the pod's requests.
+pub(super) fn of_pod(pod: &Pod, pids: Option<i64>) -> PodLimits {
+    let overhead = pod.spec.as_ref().and_then(|spec| spec.overhead.as_ref());
+    let milli = |list, name: &str| quantity(list, name).map(|it| it.milli_value());
+    let bytes = |list, name: &str| quantity(list, name).map(|it| it.value());
+    let cpu = milli(limits_of_pod(pod), "cpu").filter(|it| *it > 0);
+    let cpu = cpu.map(|cpu| cpu.saturating_add(milli(overhead, "cpu").unwrap_or(0)));
+    let memory = bytes(limits_of_pod(pod), "memory").filter(|it| *it > 0);
+    let memory = memory.map(|it| it.saturating_add(bytes(overhead, "memory").unwrap_or(0)));
+    let requested = requests(pod, &BTreeMap::new());
+    PodLimits {
+        cpu_shares: Some(shares(requested.cpu)),
+        cpu_quota: cpu.map(quota),
+        memory,
+        pids,
+    }
+}
+
+/// The CPU shares of thousandths of a processor.
+fn shares(milli_cpu: i64) -> u64 {
+    (milli_cpu.saturating_mul(1024) / 1000).clamp(SHARES.0, SHARES.1) as u64
+}
+
+/// The quota of thousandths of a processor. A period is 100 ms; less than 1 ms of it is not possible.
+fn quota(milli_cpu: i64) -> i64 {
+    milli_cpu.saturating_mul(100).max(1000)
+}
 
 /// What a container may use up. `memory` is the capacity of the node in bytes.
 pub(super) fn of(pod: &Pod, container: &Container, memory: i64) -> Limits {
@@ -32,15 +63,15 @@ pub(super) fn of(pod: &Pod, container: &Container, memory: i64) -> Limits {
         });
     let bytes = |quantity: Quantity| quantity.value();
     Limits {
-        cpu_shares: Some((cpu.saturating_mul(1024) / 1000).clamp(SHARES.0, SHARES.1) as u64),
-        // A period is 100 ms; less than 1 ms of it is not possible.
-        cpu_quota: limit("cpu").map(|cpu| cpu.milli_value().saturating_mul(100).max(1000)),
+        cpu_shares: Some(shares(cpu)),
+        cpu_quota: limit("cpu").map(|cpu| quota(cpu.milli_value())),
         memory: limit("memory").map(bytes).filter(|bytes| *bytes > 0),
         pids: None,
         huge_pages: pages.collect(),
         root: quantity(resources.limits.as_ref(), "ephemeral-storage")
             .map(|it| bytes(it).max(1 << 20) as u64),
         oom_score_adj: Some(oom_score(pod, request("memory").map_or(0, bytes), memory)),
+        pod: PodLimits::default(),
     }
 }
 
@@ -110,6 +141,7 @@ mod tests {
                 huge_pages: [("2MB".to_owned(), 4 << 20)].into(),
                 root: Some(1 << 30),
                 oom_score_adj: Some(500),
+                pod: PodLimits::default(),
             },
         );
         let small = json!({"limits": {"cpu": "1m"}});
@@ -119,6 +151,38 @@ mod tests {
             ..none
         };
         check("Guaranteed", small, expected);
+    }
+
+    #[test]
+    fn a_pod_has_the_limits_of_the_whole_and_the_shares_of_its_requests() {
+        let check = |spec: Value, expected: PodLimits| {
+            let pod = serde_json::from_value(json!({"metadata": {}, "spec": spec})).unwrap();
+            assert_eq!(of_pod(&pod, Some(7)), expected);
+        };
+        let none = PodLimits {
+            cpu_shares: Some(2),
+            pids: Some(7),
+            ..PodLimits::default()
+        };
+        check(json!({"containers": [{"name": "c"}]}), none);
+        let own = json!({"requests": {"cpu": "250m"}, "limits": {"cpu": "1", "memory": "1Gi"}});
+        let two = json!([{"name": "c", "resources": own}, {"name": "d", "resources": own}]);
+        let shares = PodLimits {
+            cpu_shares: Some(512),
+            ..none
+        };
+        check(json!({"containers": two}), shares);
+        let whole = json!({"requests": {"cpu": "1"}, "limits": {"cpu": "2", "memory": "1Gi"}});
+        let limits = PodLimits {
+            cpu_shares: Some(1024 + 102),
+            cpu_quota: Some(210_000),
+            memory: Some((1 << 30) + (1 << 20)),
+            ..none
+        };
+        check(
+            json!({"containers": two, "resources": whole, "overhead": {"cpu": "100m", "memory": "1Mi"}}),
+            limits,
+        );
     }
 
     #[test]

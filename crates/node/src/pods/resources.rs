@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use allot_apimachinery::amounts::{self, Amounts};
 use allot_apimachinery::quantity::{Format, Quantity};
-use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Container, Pod, PodStatus, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -92,6 +92,22 @@ impl Allocation {
             containers: containers.collect(),
             pod: pod.spec.as_ref().and_then(|spec| spec.resources.clone()),
         }
+    }
+
+    /// The resources that are allocated to the containers of a pod by its status; the desired ones of containers of which it
+    /// has none, and of the pod as a whole.
+    pub(crate) fn reported(pod: &Pod, status: &PodStatus) -> Self {
+        let mut allocation = Self::of(pod);
+        let all = [&status.container_statuses, &status.init_container_statuses];
+        for it in all.into_iter().flatten().flatten() {
+            let known = allocation.containers.get_mut(&it.name);
+            if let (Some(known), Some(actual)) = (known, &it.resources) {
+                let requests = it.allocated_resources.as_ref();
+                known.requests = requests.or(actual.requests.as_ref()).cloned();
+                known.limits.clone_from(&actual.limits);
+            }
+        }
+        allocation
     }
 
     /// Whether these are the desired resources of a pod.
@@ -297,8 +313,8 @@ pub(super) fn allocated(container: &Container) -> Option<Value> {
     (!requests.is_empty()).then(|| json!(requests))
 }
 
-/// `resources` and `allocatedResources` of the status of a pod that has resources as a whole. There is no cgroup of all its
-/// containers that could have others than those that it has been allocated.
+/// `resources` and `allocatedResources` of the status of a pod that has resources as a whole. Until the
+/// cgroup of the pod has what it has been allocated, the resize is in progress.
 pub(super) fn of_pod(pod: &Pod) -> Option<(Value, Value)> {
     let whole = pod.spec.as_ref()?.resources.as_ref()?;
     let sizes = requests(pod, &BTreeMap::new());

@@ -1,6 +1,6 @@
 //! One pod, from its first container to its last.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ use super::volumes::{Tokens, Volume};
 use super::{Node, Origin, Update, message, probes};
 use crate::rules::is_sidecar;
 use crate::runtime::{self, Found, Running};
+use crate::shim::spec::PodLimits;
 
 /// Back-off between attempts to set up a pod, or to write its status.
 const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
@@ -76,10 +77,16 @@ pub(super) struct Worker {
     resources: Option<resize::Resources>,
     /// The resources of the last resize that failed, and when it is tried again.
     failed_resize: Option<(Instant, resize::Wanted)>,
-    /// Containers that are being stopped because their resize requires a restart: container IDs by name.
-    restarting: HashMap<String, String>,
+    /// Containers that are stopped because their resize requires a restart: container IDs by name, until they run again.
+    restarting: BTreeMap<String, String>,
+    /// IDs of those that this agent is stopping.
+    stopping: HashSet<String>,
     /// The tasks that stop them.
     stops: JoinSet<()>,
+    /// The limits of the pod as a whole that are in force; unknown to the next agent.
+    pod_limits: Option<PodLimits>,
+    /// Those that were refused last, and when they are tried again.
+    failed_pod_limits: Option<(Instant, PodLimits)>,
     /// Whether the status has, or once had, a condition about a resize.
     was_resized: bool,
 }
@@ -164,12 +171,15 @@ impl Worker {
             sizes: None,
             resources: None,
             failed_resize: None,
-            restarting: HashMap::new(),
+            restarting: BTreeMap::new(),
+            stopping: HashSet::new(),
             stops: JoinSet::new(),
+            pod_limits: None,
+            failed_pod_limits: None,
             was_resized: resizes != ResizeConditions::default(),
             node,
         };
-        let held = worker.admit(&pod, resizes);
+        let held = worker.admit(&pod, &status, resizes);
         worker.adopt(&pod, status, recovered);
         worker.adopt_resources(&pod, &held);
         if let Some(record) = record {
@@ -276,10 +286,7 @@ impl Worker {
             let exit = running.exit.borrow().clone();
             if let Some(exit) = exit {
                 self.probes.remove(name);
-                let resized = self
-                    .restarting
-                    .remove(name)
-                    .is_some_and(|id| id == running.id);
+                let resized = self.restarting.get(name) == Some(&running.id);
                 let mut end = Terminated::new(running, exit);
                 if let Some(container) = container_of(pod, name) {
                     let code = end.exit.code;

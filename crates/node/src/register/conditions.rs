@@ -14,6 +14,20 @@ const LIMITS: &str = "ContainerLimits";
 /// Condition type that reports whether pods have their own network.
 const NETWORK: &str = "NetworkReady";
 
+/// A condition about pressure, with the kubelet's reasons and texts for either case.
+fn pressure(
+    kind: &'static str,
+    pressed: bool,
+    yes: (&'static str, &str),
+    no: (&'static str, &str),
+) -> (&'static str, &'static str, &'static str, String) {
+    let (status, (reason, text)) = match pressed {
+        true => ("True", yes),
+        false => ("False", no),
+    };
+    (kind, status, reason, format!("kubelet has {text}"))
+}
+
 /// All node conditions. The transition time of an unchanged condition is taken from `before`.
 pub(super) fn conditions(facts: &Facts, before: Option<&Node>) -> Vec<Value> {
     let now = Time(Timestamp::now());
@@ -32,23 +46,26 @@ pub(super) fn conditions(facts: &Facts, before: Option<&Node>) -> Vec<Value> {
         Some(_) => ("False", "KubeletNotReady"),
     };
     let mut all = vec![
-        (
+        pressure(
             "MemoryPressure",
-            "False",
-            "KubeletHasSufficientMemory",
-            "kubelet has sufficient memory available".to_owned(),
+            facts.pressure.memory,
+            (
+                "KubeletHasInsufficientMemory",
+                "insufficient memory available",
+            ),
+            ("KubeletHasSufficientMemory", "sufficient memory available"),
         ),
-        (
+        pressure(
             "DiskPressure",
-            "False",
-            "KubeletHasNoDiskPressure",
-            "kubelet has no disk pressure".to_owned(),
+            facts.pressure.disk,
+            ("KubeletHasDiskPressure", "disk pressure"),
+            ("KubeletHasNoDiskPressure", "no disk pressure"),
         ),
-        (
+        pressure(
             "PIDPressure",
-            "False",
-            "KubeletHasSufficientPID",
-            "kubelet has sufficient PID available".to_owned(),
+            facts.pressure.processes,
+            ("KubeletHasInsufficientPID", "insufficient PID available"),
+            ("KubeletHasSufficientPID", "sufficient PID available"),
         ),
         (
             "Ready",

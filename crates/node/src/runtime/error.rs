@@ -30,6 +30,16 @@ pub enum RuntimeError {
     /// The cgroup of a container does not take a limit.
     #[error(transparent)]
     Limit(PathError),
+    /// All containers of a pod together use more memory than its limit would be: the kernel would kill them.
+    #[error(
+        "cannot decrease memory limits: attempting to set pod memory limit ({limit}) below current usage ({used})"
+    )]
+    PodMemory {
+        /// The limit in bytes.
+        limit: i64,
+        /// The usage in bytes.
+        used: u64,
+    },
     /// A task of the node ended early, such as the one that measures containers.
     #[error(transparent)]
     Task(#[from] tokio::task::JoinError),

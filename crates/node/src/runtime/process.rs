@@ -15,26 +15,30 @@ use parking_lot::Mutex;
 use rustix::process::{Pid, PidfdFlags};
 use serde::Deserialize;
 use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::Command;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::{
-    Exec, Found, Given, Measured, Running, Runtime, RuntimeError, Start, StartError, ended,
+    Exec, Found, Given, Measured, PodChange, Running, Runtime, RuntimeError, Start, StartError,
+    ended,
 };
 use crate::error::{AtPath as _, Error};
 use crate::oci;
 use crate::shim::spec::{
-    self, Answer, ContainerSpec, ExecSpec, Exit, Isolation, Limits, Owner, State, User,
+    self, Answer, ContainerSpec, ExecSpec, Exit, Isolation, Limits, Owner, PodLimits, State, User,
 };
 use crate::shim::terminal;
 use files::{discard, how_it_ended, make_private};
 
 mod files;
+mod pods;
 
 /// A shim answers within milliseconds; a host that swaps may need longer.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes of its answer, which has the text of at most one error.
+const LONGEST_ANSWER: u64 = 64 << 10;
 
 /// The runtime with processes.
 #[derive(Debug)]
@@ -152,8 +156,8 @@ impl Process {
             .take()
             .ok_or_else(|| StartError::failed("container helper has no output"))?;
         let mut line = String::new();
-        let read =
-            tokio::time::timeout(START_TIMEOUT, BufReader::new(stdout).read_line(&mut line)).await;
+        let mut stdout = BufReader::new(stdout.take(LONGEST_ANSWER));
+        let read = tokio::time::timeout(START_TIMEOUT, stdout.read_line(&mut line)).await;
         let answer = match read {
             Ok(Ok(_)) => serde_json::from_str(&line)
                 .map_err(|error| StartError::failed(format_args!("container helper: {error}")))?,
@@ -386,6 +390,19 @@ impl Runtime for Process {
             Ok(None)
         }
         .boxed()
+    }
+
+    fn update_pod(
+        &self,
+        uid: &str,
+        limits: PodLimits,
+        which: PodChange,
+    ) -> BoxFuture<'_, Result<(), RuntimeError>> {
+        pods::limit(self.cgroups, uid.to_owned(), limits, which)
+    }
+
+    fn forget_pod(&self, uid: &str) -> BoxFuture<'_, ()> {
+        pods::forget(self.cgroups, uid.to_owned())
     }
 
     fn stop(&self, id: String, grace: Duration) -> BoxFuture<'_, ()> {

@@ -108,7 +108,7 @@ pub(super) fn create(
 ) -> Result<RunningContainer, CreateError> {
     let made = attempt(spec, directory, stdio, role);
     if made.is_err() && spec.cgroups {
-        oci::cgroup::remove(&oci::cgroups_path(spec));
+        oci::cgroup::remove_with_pod(&oci::cgroups_path(spec));
     }
     made
 }
@@ -155,7 +155,8 @@ fn attempt(
         Ok(mut container) => {
             limit_devices(spec, &staged, &oci);
             let limited = match staged.cgroups {
-                Hierarchy::V2 => oci::pids::limit_all_containers(Hierarchy::V2),
+                Hierarchy::V2 => oci::pids::limit_all_containers(Hierarchy::V2)
+                    .and_then(|()| oci::pod::begin(spec, Hierarchy::V2)),
                 Hierarchy::V1 | Hierarchy::None => Ok(()),
             };
             let started = limited.map_err(CreateError::from);
@@ -224,7 +225,7 @@ impl RunningContainer {
         end_others(spec);
         if spec.cgroups {
             // Also what its processes have made below: libcontainer would fail, and not run the hooks.
-            oci::cgroup::remove(&oci::cgroups_path(spec));
+            oci::cgroup::remove_with_pod(&oci::cgroups_path(spec));
         } else {
             stage::forget_cgroups(spec);
         }

@@ -5,6 +5,10 @@ use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 
+/// Bytes of a report. Errors of libcontainer and of the operating system are shorter; what a process in the container writes, if
+/// it gets at the pipe, need not be.
+const LONGEST: u64 = 16 << 10;
+
 /// Writes the text of an error in the child process, which then ends.
 pub(super) fn send(pipe: OwnedFd, problem: &impl Display) {
     // If this fails, nothing reads the pipe: the parent process has ended, or has failed with another error.
@@ -22,13 +26,15 @@ pub(super) enum ReportError {
     Child(String),
 }
 
-/// Waits until the last copy of the pipe's other end is closed, which a successful exec does.
+/// Waits until the last copy of the pipe's other end is closed, which a successful exec does, or until the report has the greatest
+/// length: the rest is not read.
 ///
 /// # Errors
 /// The child's error.
 pub(super) fn wait(pipe: OwnedFd) -> Result<(), ReportError> {
     let mut text = Vec::new();
     File::from(pipe)
+        .take(LONGEST)
         .read_to_end(&mut text)
         .map_err(ReportError::Read)?;
     match text.is_empty() {
@@ -36,5 +42,36 @@ pub(super) fn wait(pipe: OwnedFd) -> Result<(), ReportError> {
         false => Err(ReportError::Child(
             String::from_utf8_lossy(&text).into_owned(),
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The attack: what writes to the pipe never ends.
+    #[test]
+    fn a_report_without_end_is_cut() {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let writing = std::thread::spawn(move || {
+            let mut writer = writer;
+            // Ends when nothing reads any longer.
+            std::iter::repeat_with(|| writer.write_all(&[b'x'; 4096])).find_map(Result::err)
+        });
+        let error = wait(reader.into()).unwrap_err();
+        assert_eq!(error.to_string().len() as u64, LONGEST);
+        let error = writing.join().unwrap().unwrap();
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn a_report_is_the_text_of_the_error_or_nothing() {
+        let (reader, writer) = std::io::pipe().unwrap();
+        send(writer.into(), &"no such program");
+        let error = wait(reader.into()).unwrap_err();
+        assert_eq!(error.to_string(), "no such program");
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(writer);
+        assert!(wait(reader.into()).is_ok());
     }
 }

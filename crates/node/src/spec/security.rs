@@ -83,4 +83,20 @@ pub struct Limits {
     pub root: Option<u64>,
     /// Readiness of the kernel to kill the container when the machine has no memory left.
     pub oom_score_adj: Option<i32>,
+    /// Those of the container's pod.
+    pub pod: PodLimits,
+}
+
+/// Limits for all containers of a pod together. Absent ones are not enforced.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PodLimits {
+    /// Share of the CPU when there is not enough for all pods: 1024 for one.
+    pub cpu_shares: Option<u64>,
+    /// Microseconds of CPU time in every period of 100 ms.
+    pub cpu_quota: Option<i64>,
+    /// Bytes of memory.
+    pub memory: Option<i64>,
+    /// Number of processes and threads.
+    pub pids: Option<i64>,
 }

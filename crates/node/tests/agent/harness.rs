@@ -39,6 +39,7 @@ pub struct Cluster {
     pub manifests: Option<PathBuf>,
     /// What the next agent has for its pods, as far as it is not what the machine has.
     pub capacity: BTreeMap<String, String>,
+    pub adjust: fn(&mut Config),
     agent: Option<(CancellationToken, JoinHandle<Result<(), allot_node::Error>>)>,
     _server: Server,
 }
@@ -110,6 +111,7 @@ impl Cluster {
             network: allot_node::NetworkSettings::default(),
             manifests: None,
             capacity: BTreeMap::new(),
+            adjust: |_| {},
             agent: None,
             _server: server,
         };
@@ -187,14 +189,14 @@ impl Cluster {
         config.pod_manifest_path.clone_from(&self.manifests);
         config.network = self.network.clone();
         config.capacity.clone_from(&self.capacity);
+        (self.adjust)(&mut config);
         config
     }
 
     pub async fn stop_agent(&mut self) {
         if let Some((stop, task)) = self.agent.take() {
             stop.cancel();
-            let ended = task.await.expect("the agent ends");
-            ended.expect("the agent runs");
+            task.await.expect("the agent ends").expect("it runs");
         }
     }
 

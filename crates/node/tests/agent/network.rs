@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use allot_node::{Bridge, NetworkSettings, PodNetwork};
+use allot_node::{Bridge, NetworkSettings, PodNetwork, Ranges};
 use allot_testing::wait::{until, until_true};
 use serde_json::{Value, json};
 
@@ -364,7 +364,7 @@ async fn pods_on_a_bridge_reach_each_other_and_leave_nothing() {
     }
     let directory = tempfile::tempdir().expect("a directory");
     let dirs = NetworkSettings::default().bin_dirs;
-    let bridge = match Bridge::open(directory.path(), dirs, 1).await {
+    let bridge = match Bridge::open(directory.path(), dirs, 1, &Ranges::default()).await {
         Ok(bridge) => Own(bridge),
         Err(error) => {
             eprintln!("skipped: {error}");
@@ -381,7 +381,7 @@ async fn pods_on_a_bridge_reach_each_other_and_leave_nothing() {
     let node = cluster.get("/api/v1/nodes/n1").await;
     assert_eq!(
         node["spec"]["podCIDR"].as_str(),
-        config.network.pod_cidr.as_deref()
+        config.network.pod_cidrs.first().map(String::as_str)
     );
 
     let mut server =
@@ -443,4 +443,56 @@ async fn pods_on_a_bridge_reach_each_other_and_leave_nothing() {
     assert!(leases.is_empty(), "{leases:?}");
     drop(bridge);
     assert!(!Path::new("/sys/class/net").join(&name).exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_on_a_bridge_have_addresses_of_both_families() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let dirs = NetworkSettings::default().bin_dirs;
+    let network = format!("fd7c:a110:{:x}::/48", std::process::id() % 0xffff + 1);
+    let ranges = Ranges::default().with_ipv6(network.parse().expect("a network"));
+    let bridge = match Bridge::open(directory.path(), dirs, 1, &ranges).await {
+        Ok(bridge) => Own(bridge),
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            return;
+        }
+    };
+    let mut config = allot_node::Config::new("n1", directory.path().join("n"));
+    bridge.0.equip(0, &mut config).expect("files");
+    let cluster = Cluster::with_network(config.network.clone()).await;
+    if !possible(&cluster).await {
+        return;
+    }
+    let node = cluster.get("/api/v1/nodes/n1").await;
+    let cidrs = &node["spec"]["podCIDRs"];
+    assert_eq!(*cidrs, json!(config.network.pod_cidrs));
+    assert_eq!(cidrs[1], network.replace("/48", "/64"));
+    let show = "cat /proc/net/if_inet6 /etc/hosts; exec sleep 1000";
+    cluster.pod("p", json!({"containers": [shell(show)]})).await;
+    let pod = cluster.until_phase("p", "Running").await;
+    let ips = &pod["status"]["podIPs"];
+    assert_eq!(pod["status"]["podIP"], ips[0]["ip"]);
+    let of = |index: usize| ips[index]["ip"].as_str().and_then(|ip| ip.parse().ok());
+    let (Some(IpAddr::V4(four)), Some(IpAddr::V6(six))) = (of(0), of(1)) else {
+        panic!("{ips}");
+    };
+    let shown = format!("{:032x}", six.to_bits());
+    until_true("the pod has the addresses", || {
+        let log = cluster.log("p", "c", 0);
+        log.contains(&shown) && log.contains(&six.to_string())
+    })
+    .await;
+    // The host reaches it by both: nothing listens, and the pod says so.
+    for ip in [IpAddr::from(four), six.into()] {
+        until_true("the pod answers", || {
+            let tried = TcpStream::connect_timeout(&(ip, 9).into(), Duration::from_secs(2));
+            tried.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
+        })
+        .await;
+    }
+    let path = format!("{}?gracePeriodSeconds=1", pod_path("p"));
+    cluster.delete(&path).await;
+    until_gone(&cluster, "p").await;
+    assert_eq!((records(&cluster), namespaces(&cluster)), (0, 0));
 }

@@ -10,7 +10,11 @@ use super::complete::{app, start};
 use super::harness::{Cluster, pod_path, shell, status, with};
 
 /// Requests other resources for the first container of a pod.
-async fn resize(cluster: &Cluster, pod: &str, resources: Value) -> Result<Value, kube::Error> {
+pub(super) async fn resize(
+    cluster: &Cluster,
+    pod: &str,
+    resources: Value,
+) -> Result<Value, kube::Error> {
     let now = cluster.get(&pod_path(pod)).await;
     let mut containers = now["spec"]["containers"].clone();
     containers[0]["resources"] = resources;
@@ -30,7 +34,7 @@ fn condition<'a>(pod: &'a Value, kind: &str) -> &'a Value {
 }
 
 /// Waits until the container `c` of a pod has resources, and nothing is left to do.
-async fn until_resized(cluster: &Cluster, pod: &str, wanted: &Value) -> Value {
+pub(super) async fn until_resized(cluster: &Cluster, pod: &str, wanted: &Value) -> Value {
     let has = |pod: &Value| {
         status(pod, "c")["resources"] == *wanted
             && status(pod, "c")["allocatedResources"] == wanted["requests"]
@@ -197,8 +201,10 @@ fn in_force(pod: &Value, first: (&str, &str), second: &str) -> Option<String> {
     let id = status(pod, "c")["containerID"].as_str()?;
     let id = id.strip_prefix("process://")?;
     let root = Path::new("/sys/fs/cgroup");
-    let old = root.join(first.0).join("allot").join(id).join("processes");
-    let files = [old.join(first.1), root.join("allot").join(id).join(second)];
+    let uid = pod["metadata"]["uid"].as_str()?;
+    let own = Path::new("allot").join(format!("pod{uid}")).join(id);
+    let old = root.join(first.0).join(&own).join("processes");
+    let files = [old.join(first.1), root.join(own).join(second)];
     let text = files
         .iter()
         .find_map(|file| std::fs::read_to_string(file).ok())?;
@@ -209,7 +215,7 @@ fn memory(pod: &Value) -> Option<String> {
     in_force(pod, ("memory", "memory.limit_in_bytes"), "memory.max")
 }
 
-async fn enforces_limits(cluster: &Cluster) -> bool {
+pub(super) async fn enforces_limits(cluster: &Cluster) -> bool {
     let node = cluster.get("/api/v1/nodes/n1").await;
     let conditions = node["status"]["conditions"].as_array().cloned();
     let mut conditions = conditions.unwrap_or_default().into_iter();
@@ -289,4 +295,132 @@ async fn a_container_is_restarted_for_resources_if_it_says_so() {
     if enforces_limits(&cluster).await {
         assert_eq!(memory(&pod).as_deref(), Some("100663296"));
     }
+}
+
+/// The program ends well while no agent runs, so that its own policy would not restart it.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_a_restart_for_a_resize_outlives_the_agent() {
+    let mut cluster = Cluster::start().await;
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().to_str().expect("a path");
+    let first = resources(("100m", "32Mi"), ("200m", "64Mi"));
+    let policy = json!([{"resourceName": "memory", "restartPolicy": "RestartContainer"}]);
+    let more = json!({"resources": first, "resizePolicy": policy,
+        "volumeMounts": [{"name": "v", "mountPath": path}]});
+    let script = format!(
+        "trap 'echo asked; until [ -e {path}/go ]; do sleep 0.05; done; exit 0' TERM; echo up; while :; do sleep 0.05; done"
+    );
+    let own = with(shell(&script), "c", more);
+    let spec = json!({"restartPolicy": "OnFailure", "terminationGracePeriodSeconds": 300, "containers": [own],
+        "volumes": [{"name": "v", "hostPath": {"path": path}}]});
+    cluster.pod("p", spec).await;
+    let pod = until_resized(&cluster, "p", &first).await;
+    cluster.until_logged("p", &["c"]).await;
+    let second = resources(("100m", "48Mi"), ("200m", "96Mi"));
+    resize(&cluster, "p", second.clone())
+        .await
+        .expect("a resize");
+    until_true("the container is asked to terminate", || {
+        cluster.log("p", "c", 0).contains("asked")
+    })
+    .await;
+    cluster.stop_agent().await;
+    std::fs::write(directory.path().join("go"), "").expect("a file");
+    let id = status(&pod, "c")["containerID"].as_str().expect("an id");
+    let id = id.strip_prefix("process://").expect("an id");
+    let exit = cluster.root().join("containers").join(id).join("exit.json");
+    until_true("the container has ended", || {
+        std::fs::read(&exit).is_ok_and(|text| text.starts_with(b"{"))
+    })
+    .await;
+    cluster.start_agent().await;
+    let pod = until_resized(&cluster, "p", &second).await;
+    let of = status(&pod, "c");
+    assert_eq!(of["restartCount"], 1);
+    assert_eq!(of["lastState"]["terminated"]["exitCode"], 0);
+    assert!(of["state"]["running"].is_object(), "{of}");
+    assert_eq!(pod["status"]["phase"], "Running");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_a_damaged_record_of_resources_is_put_aside_and_the_pod_goes_on() {
+    let (fake, mut cluster, _directory) = start().await;
+    cluster.stop_agent().await;
+    cluster.capacity = [("cpu".to_owned(), "2".to_owned())].into();
+    cluster.start_agent().await;
+    let requests = |cpu: &str| json!({"requests": {"cpu": cpu}});
+    let own = |name: &str, cpu: &str| app(json!({"name": name, "resources": requests(cpu)}));
+    cluster
+        .pod("first", json!({"containers": [own("d", "1")]}))
+        .await;
+    cluster.until_phase("first", "Running").await;
+    let second = json!({"containers": [own("c", "500m")]});
+    let uid = cluster.pod("second", second).await;
+    until_resized(&cluster, "second", &requests("500m")).await;
+    resize(&cluster, "second", requests("1500m"))
+        .await
+        .expect("a resize");
+    let deferred = |pod: &Value| condition(pod, "PodResizePending")["reason"] == "Deferred";
+    cluster
+        .until(&pod_path("second"), "deferred", deferred)
+        .await;
+    let id = fake.running("c");
+    cluster.stop_agent().await;
+    let directory = cluster.root().join("pods").join(uid);
+    let record = directory.join("resources.json");
+    std::fs::write(&record, "{\"allocated\": 7").expect("a file");
+    cluster.start_agent().await;
+    let event = cluster
+        .until_event("second", "ResourcesRecordDamaged")
+        .await;
+    assert!(
+        event.contains("renamed to resources.json.damaged"),
+        "{event}"
+    );
+    let kept = std::fs::read_to_string(directory.join("resources.json.damaged"));
+    assert_eq!(kept.expect("a file"), "{\"allocated\": 7");
+    // What was not granted is not taken for granted.
+    until_true("the record is written again", || {
+        std::fs::read_to_string(&record).is_ok_and(|text| text.contains("500m"))
+    })
+    .await;
+    let pod = cluster.get(&pod_path("second")).await;
+    assert_eq!(status(&pod, "c")["allocatedResources"]["cpu"], "500m");
+    assert!(deferred(&pod), "{pod}");
+    assert_eq!(fake.running("c"), id);
+}
+
+/// The resize changes nothing of a container that runs. A directory stands in for a disk that takes no record.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_resources_that_cannot_be_recorded_are_an_error_of_the_resize() {
+    let (fake, cluster, _directory) = start().await;
+    let requests = |cpu: &str| json!({"requests": {"cpu": cpu}});
+    let ends = app(json!({"resources": requests("500m")}));
+    let stays = app(json!({"name": "d"}));
+    let spec = json!({"restartPolicy": "OnFailure", "containers": [ends, stays]});
+    let uid = cluster.pod("p", spec).await;
+    until_resized(&cluster, "p", &requests("500m")).await;
+    let id = fake.running("c").expect("a container");
+    fake.state.lock().expect("a state").end(&id, 0, "Completed");
+    cluster
+        .until(&pod_path("p"), "half done", |pod| {
+            status(pod, "c")["state"]["terminated"].is_object()
+                && status(pod, "d")["state"]["running"].is_object()
+        })
+        .await;
+    let record = cluster.root().join("pods").join(uid).join("resources.json");
+    std::fs::remove_file(&record).expect("a record");
+    std::fs::create_dir_all(record.join("x")).expect("a directory");
+    resize(&cluster, "p", requests("600m"))
+        .await
+        .expect("a resize");
+    let failed = |pod: &Value| condition(pod, "PodResizeInProgress")["reason"] == "Error";
+    let pod = cluster.until(&pod_path("p"), "not resized", failed).await;
+    let message = condition(&pod, "PodResizeInProgress")["message"].to_string();
+    assert!(message.contains("resources.json"), "{message}");
+    std::fs::remove_dir_all(&record).expect("removed");
+    let last = requests("700m");
+    resize(&cluster, "p", last.clone()).await.expect("a resize");
+    until_resized(&cluster, "p", &last).await;
+    assert!(record.is_file());
 }

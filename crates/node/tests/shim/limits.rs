@@ -53,6 +53,35 @@ fn processes_are_counted() {
     assert!(!text.contains("all\n"), "{text}");
 }
 
+/// Two containers that each have fewer processes than their pod may have.
+#[tokio::test]
+async fn containers_of_a_pod_share_its_processes() {
+    let Some(machine) = with_cgroups() else {
+        return;
+    };
+    let name = format!("pod-shared-{}", std::process::id());
+    let change = |spec: &mut ContainerSpec| {
+        spec.limits.pod.pids = Some(30);
+        spec.pod_cgroup = Some(name.clone());
+    };
+    let script = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do sleep 1000 & done; echo all; \
+        until [ -e /tmp/go ]; do sleep 0.1; done";
+    let first = Container::start(As::Root, machine, script, change);
+    assert!(first.started.is_ok(), "{:?}", first.started);
+    until_true("the first has its processes", || first.log() == "all\n").await;
+    let (_, text) = Container::start(As::Root, machine, script, change).end();
+    assert!(!text.contains("all\n"), "{text}");
+    first.exec("touch /tmp/go");
+    let (exit, _) = first.end();
+    assert_eq!(exit.code, 0);
+    // It goes with the last container.
+    for controller in ["pids", "memory", "cpu", "freezer", ""] {
+        let root = Path::new("/sys/fs/cgroup").join(controller);
+        let directory = root.join("allot").join(&name);
+        assert!(!directory.exists(), "{}", directory.display());
+    }
+}
+
 /// Where cgroups cannot be written, the kernel counts them for the user.
 #[test]
 fn processes_of_users_are_counted_without_cgroups() {

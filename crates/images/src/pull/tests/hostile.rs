@@ -31,6 +31,33 @@ async fn credentials_are_not_for_other_servers() {
     assert_eq!(pulled.unwrap().image.name, name);
 }
 
+/// The attack: a pod names the metadata service of a cloud as its registry, or a registry on this machine redirects to it.
+#[tokio::test(flavor = "multi_thread")]
+async fn metadata_services_are_sent_no_requests() {
+    let (directory, server) = (tempfile::tempdir().unwrap(), Server::start().await);
+    let name = server.push(&Built::simple(), "v1");
+    let refused = async |name: &str| {
+        let reference = Reference::parse(name).unwrap();
+        let error = puller(&directory).pull(&reference, &[]).await.unwrap_err();
+        let error = error.to_string();
+        let expected = "requests are not sent to the address of a metadata service";
+        assert!(error.contains(expected), "{error}");
+    };
+    for address in [
+        "169.254.169.254",
+        "100.100.100.200:80",
+        "168.63.129.16",
+        "[fd00:ec2::254]",
+        "[::ffff:169.254.169.254]:80",
+    ] {
+        server.state.lock().fault = Fault::RedirectTo(address.to_owned());
+        refused(&name).await;
+        if !address.starts_with('[') {
+            refused(&format!("{address}/latest/meta-data:v1")).await;
+        }
+    }
+}
+
 /// The attack: a manifest names other addresses for its layers, at which the node sends requests for others.
 #[tokio::test(flavor = "multi_thread")]
 async fn layers_are_the_registrys_alone() {

@@ -43,7 +43,18 @@ impl Worker {
         for status in reported {
             let name = status.name.clone();
             let found = newest.remove(&name);
-            if let Some(state) = from_status(status, found) {
+            let ran = status.state.as_ref().is_some_and(|it| it.running.is_some());
+            let id = status.container_id.as_deref().unwrap_or_default();
+            let id = id.rsplit('/').next().unwrap_or_default().to_owned();
+            if let Some(mut state) = from_status(status, found) {
+                // It ended, and left no trace, while it was being restarted for a resize.
+                if let Phase::Terminated(end) = &state.phase
+                    && ran
+                    && self.restarting.get(&name) == Some(&id)
+                {
+                    state.last = Some(end.clone());
+                    state.phase = Phase::waiting("ContainerCreating", "");
+                }
                 containers.insert(name, state);
             }
         }

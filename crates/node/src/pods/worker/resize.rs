@@ -1,25 +1,31 @@
 //! Resizes a running pod in place: has the desired resources allocated, and gives the containers the allocated ones.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::{Container, Pod, PodStatus};
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::super::allocations::{ResizeConditions, record_events};
 use super::super::resources::{Allocation, Budget, Sizes, requests, resizable};
+use super::super::state::Phase;
 use super::super::status::has_ended;
 use super::super::{lifecycle, limits};
 use super::{RETRY, Wake, Worker, container_of, grace};
 use crate::error::PathError;
 use crate::events::Kind;
+use crate::runtime::PodChange;
+use crate::shim::spec::PodLimits;
 use crate::spec;
 
 /// Name of the record, in the pod's directory.
 const FILE: &str = "resources.json";
+/// Name that a record gets that cannot be read.
+const DAMAGED: &str = "resources.json.damaged";
 
 /// The record about the resources of a pod, which one agent leaves for the next.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -28,18 +34,26 @@ pub(super) struct Resources {
     /// The resources of containers that do not run with the allocated ones yet, by container name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) held: BTreeMap<String, Budget>,
+    /// Containers that are stopped because their resize requires a restart: container IDs by name, until they run again.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    restarting: BTreeMap<String, String>,
 }
 
 impl Resources {
-    /// Reads the record of a pod from its directory; `None` if no agent has written one that can be read.
-    pub(super) fn read(directory: &Path) -> Option<Self> {
+    /// Reads the record of a pod from its directory; `None` if no agent has written one.
+    ///
+    /// # Errors
+    /// The record cannot be read. It was put aside, so that its content can be looked at and the next one can be written.
+    fn read(directory: &Path) -> Result<Option<Self>, PathError> {
         let path = directory.join(FILE);
         match spec::read(&path) {
-            Ok(record) => Some(record),
-            Err(_) if !path.exists() => None,
+            Ok(record) => Ok(Some(record)),
+            Err(error) if error.source.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => {
-                tracing::warn!(%error, "the record of a pod's resources is not used");
-                None
+                if let Err(problem) = std::fs::rename(&path, directory.join(DAMAGED)) {
+                    tracing::warn!(path = %path.display(), error = %problem, "a damaged record was not put aside");
+                }
+                Err(error)
             }
         }
     }
@@ -84,34 +98,67 @@ impl Worker {
     pub(super) fn admit(
         &mut self,
         pod: &Arc<Pod>,
+        status: &PodStatus,
         resizes: ResizeConditions,
     ) -> BTreeMap<String, Budget> {
-        let directory = self.node.pod_dir(&pod.uid().unwrap_or_default());
         let over = has_ended(pod);
-        if !over && !self.node.pretends() {
-            self.resources = Resources::read(&directory);
-        }
-        let known = self.resources.clone().unwrap_or_else(|| Resources {
+        let known = match over || self.node.pretends() {
+            true => None,
+            false => self.recorded_resources(pod, status),
+        };
+        let known = known.unwrap_or_else(|| Resources {
             allocated: Allocation::of(pod),
-            held: BTreeMap::new(),
+            ..Resources::default()
         });
         let reserved = match over {
             true => Sizes::default(),
             false => requests(&known.allocated.applied_to(pod), &known.held),
         };
+        // A container of a pod that is being deleted is not started again.
+        if pod.metadata.deletion_timestamp.is_none() {
+            self.restarting = known.restarting;
+        }
         let allocations = &self.node.allocations;
         allocations.admit(pod, known.allocated, reserved, resizes, &self.news);
         known.held
+    }
+
+    /// What an earlier agent has recorded. If that is damaged, an event says so, and what the pod's status reports takes its place:
+    /// the desired resources may not have been granted.
+    fn recorded_resources(&mut self, pod: &Pod, status: &PodStatus) -> Option<Resources> {
+        let directory = self.node.pod_dir(&pod.uid().unwrap_or_default());
+        match Resources::read(&directory) {
+            Ok(record) => {
+                self.resources.clone_from(&record);
+                record
+            }
+            Err(error) => {
+                tracing::warn!(pod = pod.name_any(), %error, "the record of a pod's resources is damaged");
+                let message = format!(
+                    "The record of allocated resources is damaged and was renamed to {DAMAGED}, those in the status of the pod are used: {}",
+                    error.source
+                );
+                let events = &self.node.events;
+                events.pod(pod, None, Kind::Warning, "ResourcesRecordDamaged", message);
+                Some(Resources {
+                    allocated: Allocation::reported(pod, status),
+                    ..Resources::default()
+                })
+            }
+        }
     }
 
     /// Takes over the resources of containers that an earlier agent has started.
     pub(super) fn adopt_resources(&self, pod: &Arc<Pod>, held: &BTreeMap<String, Budget>) {
         let pod = self.node.allocations.allocated(pod);
         for (name, state) in self.containers.lock().iter_mut() {
-            if state.running().is_some()
+            if let Some(running) = state.running()
                 && let Some(container) = container_of(&pod, name)
             {
-                let held = held.get(name).copied();
+                // One that was restarted since the record was written has the allocated ones.
+                let before = self.restarting.get(name);
+                let same = before.is_none_or(|id| *id == running.id);
+                let held = held.get(name).copied().filter(|_| same);
                 state.applied = Some(held.unwrap_or_else(|| Budget::of(&pod, &container)));
             }
         }
@@ -137,11 +184,33 @@ impl Worker {
     /// Gives the containers the allocated resources: in place, or by a restart. Returns when to try again after an error.
     pub(super) async fn resize(&mut self, pod: &Pod) -> Wake {
         let changes = self.changes(pod);
-        let recorded = self.record_resources(pod, &changes);
-        self.settle(pod, &changes);
+        self.forget_restarts();
+        let held_now = held(&changes);
+        let recorded = self.record_resources(pod, &held_now);
+        let of_pod = self.pod_limits_to_set(pod);
         if changes.is_empty() {
+            if let Err(error) = recorded {
+                return self.retry(pod, error.to_string());
+            }
+            if let Some(limits) = of_pod {
+                // A failure is not repeated at every event of the pod.
+                if let Some((at, failed)) = self.failed_pod_limits
+                    && failed == limits
+                    && at > Instant::now()
+                {
+                    return Some(at);
+                }
+                if let Err(error) = self.update_pod(pod, limits, PodChange::All).await {
+                    let wake = self.retry(pod, error);
+                    self.failed_pod_limits = wake.map(|at| (at, limits));
+                    return wake;
+                }
+            }
+            self.settle(pod, &changes);
+            self.stop_for_restart(pod);
             return None;
         }
+        self.settle(pod, &changes);
         let wanted: Wanted = changes
             .iter()
             .map(|it| (it.container.name.clone(), it.wanted))
@@ -159,19 +228,33 @@ impl Worker {
         let (restarts, mut updates): (Vec<_>, Vec<_>) = changes
             .into_iter()
             .partition(|it| it.now.needs_restart(&it.wanted, &it.container));
-        for change in restarts {
-            self.restart(pod, change);
+        let before = self.restarting.clone();
+        let no_restarts = restarts.is_empty();
+        let restarts = restarts.into_iter().map(|it| (it.container.name, it.id));
+        self.restarting.extend(restarts);
+        // Recorded before a container can end: the next agent has to start it again, whatever its restart policy says.
+        if let Err(error) = self.record_resources(pod, &held_now) {
+            self.restarting = before;
+            return self.fail(pod, error.to_string(), wanted);
         }
+        self.stop_for_restart(pod);
         // Decreases come first: another container may get the memory that is released.
         updates.sort_by_key(|it| it.wanted.memory_limit > it.now.memory_limit);
         let mut result = self.check_memory(&updates).await;
+        if let Some(limits) = of_pod.filter(|_| result.is_ok()) {
+            result = self.update_pod(pod, limits, PodChange::Raise).await;
+        }
         for change in &updates {
             if result.is_ok() {
                 result = self.update(pod, change).await;
             }
         }
+        // A container that is being restarted still has what it had.
+        if let Some(limits) = of_pod.filter(|_| result.is_ok() && no_restarts) {
+            result = self.update_pod(pod, limits, PodChange::All).await;
+        }
         let left = self.changes(pod);
-        if let Err(error) = self.record_resources(pod, &left) {
+        if let Err(error) = self.record_resources(pod, &held(&left)) {
             // The next agent would repeat the updates, which is harmless.
             tracing::warn!(pod = pod.name_any(), %error, "resources were not recorded");
         }
@@ -191,6 +274,46 @@ impl Worker {
         let at = Instant::now() + RETRY.1;
         self.failed_resize = Some((at, wanted));
         Some(at)
+    }
+
+    /// Delays the next attempt to record resources that the containers have already, or to limit the pod as a whole. If that is
+    /// part of a resize, it is not complete.
+    fn retry(&mut self, pod: &Pod, error: String) -> Wake {
+        tracing::warn!(
+            pod = pod.name_any(),
+            error,
+            "resources were not recorded or limited"
+        );
+        let uid = pod.uid().unwrap_or_default();
+        if self.node.allocations.resizes(&uid).progress.is_some() {
+            return self.fail(pod, error, Wanted::new());
+        }
+        Some(Instant::now() + RETRY.1)
+    }
+
+    /// The limits of the pod as a whole, if other ones may be in force and a container runs. The first container of a pod is
+    /// started with them.
+    fn pod_limits_to_set(&self, pod: &Pod) -> Option<PodLimits> {
+        let limits = limits::of_pod(pod, self.node.config.pod_pids_limit);
+        let states = self.containers.lock();
+        let runs = states.values().any(|state| state.running().is_some());
+        (runs && self.pod_limits != Some(limits)).then_some(limits)
+    }
+
+    /// Changes the limits of the pod as a whole.
+    async fn update_pod(
+        &mut self,
+        pod: &Pod,
+        limits: PodLimits,
+        which: PodChange,
+    ) -> Result<(), String> {
+        let uid = pod.uid().unwrap_or_default();
+        let updated = self.node.runtime.update_pod(&uid, limits, which).await;
+        updated.map_err(|error| error.to_string())?;
+        if which == PodChange::All {
+            self.pod_limits = Some(limits);
+        }
+        Ok(())
     }
 
     /// Reports the progress of the resize to the allocations.
@@ -244,34 +367,66 @@ impl Worker {
         Ok(())
     }
 
-    /// Stops a container whose `resizePolicy` requires a restart, without waiting: the other containers go on. It is started again
-    /// as soon as it has ended.
-    fn restart(&mut self, pod: &Pod, change: Change) {
-        let Change { container, id, .. } = change;
-        let name = container.name.clone();
-        if self.restarting.get(&name) == Some(&id) {
-            return;
+    /// Stops the containers that are to be restarted, without waiting: the other containers go on. Each is started again as soon
+    /// as it has ended. This goes on with what an earlier agent began.
+    fn stop_for_restart(&mut self, pod: &Pod) {
+        let due: Vec<(String, String)> = {
+            let containers = self.containers.lock();
+            let marked = self.restarting.iter().filter(|(name, id)| {
+                let running = containers.get(*name).and_then(|state| state.running());
+                running.is_some_and(|it| it.id == **id) && !self.stopping.contains(*id)
+            });
+            marked
+                .map(|(name, id)| (name.clone(), id.clone()))
+                .collect()
+        };
+        for (name, id) in due {
+            let Some(container) = container_of(pod, &name) else {
+                continue;
+            };
+            let message = format!("Container {name} resize requires restart");
+            let events = &self.node.events;
+            events.pod(pod, Some(&name), Kind::Normal, "Killing", message);
+            self.stopping.insert(id.clone());
+            while self.stops.try_join_next().is_some() {}
+            let (node, pod) = (Arc::clone(&self.node), pod.clone());
+            self.stops.spawn(async move {
+                lifecycle::stop(&node, &pod, &container, &id, grace(&pod)).await;
+            });
         }
-        let message = format!("Container {name} resize requires restart");
-        let events = &self.node.events;
-        events.pod(pod, Some(&name), Kind::Normal, "Killing", message);
-        self.restarting.insert(name, id.clone());
-        while self.stops.try_join_next().is_some() {}
-        let (node, pod) = (Arc::clone(&self.node), pod.clone());
-        self.stops.spawn(async move {
-            lifecycle::stop(&node, &pod, &container, &id, grace(&pod)).await;
-        });
     }
 
-    /// Writes the record for the next agent, if it has changed.
-    fn record_resources(&mut self, pod: &Pod, changes: &[Change]) -> Result<(), PathError> {
+    /// Forgets the restarts that are complete: the container has been started again.
+    fn forget_restarts(&mut self) {
+        let containers = self.containers.lock();
+        self.restarting.retain(|name, id| {
+            match containers.get(name).map(|state| &state.phase) {
+                Some(Phase::Running(running)) => running.id == *id,
+                Some(Phase::Waiting { .. }) => true,
+                // The program could not be started, or has ended again: its restart policy decides.
+                Some(Phase::Terminated(_)) | None => false,
+            }
+        });
+        let restarting = &self.restarting;
+        self.stopping
+            .retain(|id| restarting.values().any(|marked| marked == id));
+    }
+
+    /// Writes the record for the next agent, if it has changed. `held` are the resources of containers that do not run with the
+    /// allocated ones yet.
+    fn record_resources(
+        &mut self,
+        pod: &Pod,
+        held: &BTreeMap<String, Budget>,
+    ) -> Result<(), PathError> {
         // Simulated containers end with the agent.
         if self.node.pretends() {
             return Ok(());
         }
         let record = Resources {
             allocated: Allocation::of(pod),
-            held: held(changes),
+            held: held.clone(),
+            restarting: self.restarting.clone(),
         };
         if self.resources.as_ref() == Some(&record) {
             return Ok(());
@@ -292,7 +447,8 @@ mod tests {
     #[test]
     fn the_next_agent_knows_what_was_allocated() {
         let directory = tempfile::tempdir().expect("a directory");
-        assert_eq!(Resources::read(directory.path()), None);
+        let read = || Resources::read(directory.path());
+        assert_eq!(read().expect("no record"), None);
         let pod = json!({"spec": {"containers": [
             {"name": "c", "resources": {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}}]}});
         let pod: Pod = serde_json::from_value(pod).expect("a pod");
@@ -303,10 +459,21 @@ mod tests {
         let record = Resources {
             allocated: Allocation::of(&pod),
             held: [("c".to_owned(), held)].into(),
+            restarting: [("c".to_owned(), "id".to_owned())].into(),
         };
         spec::write(&directory.path().join(FILE), &record).expect("a record");
-        assert_eq!(Resources::read(directory.path()), Some(record));
-        std::fs::write(directory.path().join(FILE), "{").expect("a file");
-        assert_eq!(Resources::read(directory.path()), None);
+        assert_eq!(read().expect("a record"), Some(record));
+    }
+
+    #[test]
+    fn a_damaged_record_is_put_aside() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join(FILE);
+        std::fs::write(&file, "{").expect("a file");
+        let error = Resources::read(directory.path()).expect_err("an error");
+        assert_eq!(error.path, file);
+        let kept = std::fs::read_to_string(directory.path().join(DAMAGED));
+        assert_eq!(kept.expect("a file"), "{");
+        assert_eq!(Resources::read(directory.path()).expect("no record"), None);
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::super::resources::Budget;
 use super::super::state::{Health, Phase, Terminated};
-use super::super::{Update, launch, lifecycle, runs};
+use super::super::{Update, launch, lifecycle, limits, runs};
 use super::{RETRY, Wake, Worker, grace};
 use crate::events::Kind;
 use crate::runtime::{self, Running, Start, StartError};
@@ -166,6 +166,10 @@ impl Worker {
                 self.enter(name, attempt, Phase::Running(running.clone()));
                 if let Some(state) = self.containers.lock().get_mut(name) {
                     state.applied = Some(Budget::of(pod, container));
+                }
+                if self.pod_limits.is_none() {
+                    let pids = self.node.config.pod_pids_limit;
+                    self.pod_limits = Some(limits::of_pod(pod, pids));
                 }
                 runs::forget(&self.node, pod, name, attempt);
                 if self.after_start(pod, container, &running).await {

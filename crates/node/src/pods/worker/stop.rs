@@ -231,6 +231,7 @@ impl Worker {
             complete.forget(&uid);
         }
         self.node.sandboxes.forget(&uid);
+        self.node.runtime.forget_pod(&uid).await;
         volumes::unmount_all(&self.node.pod_dir(&uid));
         let logs = rules::log_directory(&self.node.config.root_dir, pod);
         for directory in [self.node.pod_dir(&uid), logs] {

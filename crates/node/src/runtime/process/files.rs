@@ -19,11 +19,12 @@ pub(super) fn make_private(directory: &Path) -> std::io::Result<()> {
 
 /// Removes what is left of a container that has ended.
 pub(super) fn discard(directory: &Path, cgroups: bool) {
-    if cgroups && let Some(id) = directory.file_name().and_then(|name| name.to_str()) {
+    if cgroups {
         // Left behind by a helper that was killed.
-        let cgroup = oci::cgroups_path_of(id);
-        oci::cgroup::kill(&cgroup);
-        oci::cgroup::remove(&cgroup);
+        for cgroup in oci::cgroups_of(directory) {
+            oci::cgroup::kill(&cgroup);
+            oci::cgroup::remove(&cgroup);
+        }
     }
     if let Err(error) = allot_images::remove_tree(directory)
         && error.kind() != std::io::ErrorKind::NotFound

@@ -19,6 +19,8 @@ pub(super) fn prepare(spec: &ContainerSpec) -> Result<Hierarchy> {
         if Path::new(ROOT).join("cgroup.controllers").exists() {
             return Ok(Hierarchy::V2);
         }
+        // That of the pod comes first: a container below it has no more.
+        oci::pod::begin(spec, Hierarchy::V1)?;
         oci::cgroup::limit(&oci::cgroups_path(spec), &spec.limits)?;
         oci::pids::limit_all_containers(Hierarchy::V1)?;
         return Ok(Hierarchy::V1);
