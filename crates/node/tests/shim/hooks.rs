@@ -28,10 +28,10 @@ fn regression_a_hook_that_fails_says_why() {
             container.started.as_ref().expect_err("it fails").clone()
         };
         let reason = refused("echo the switch >&2; echo has no port >&2; exit 3");
-        let expected = "code: 3: the switch; has no port";
-        assert!(reason.ends_with(expected), "{user:?}: {reason}");
+        let said = reason.ends_with(": the switch; has no port");
+        assert!(said && reason.contains("code: 3"), "{user:?}: {reason}");
         let reason = refused("exit 3");
-        assert!(reason.ends_with("code: 3"), "{user:?}: {reason}");
+        assert!(reason.contains("code: 3"), "{user:?}: {reason}");
         // The attack: more than fits into anything.
         let flood = "i=0; while [ $i -lt 2000 ]; do printf '\\033[2J%0100d' $i >&2; i=$((i+1)); done; echo last >&2; exit 1";
         let reason = refused(flood);
