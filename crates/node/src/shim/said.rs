@@ -1,5 +1,5 @@
-//! What hooks say about a failure: libcontainer lets them write to this process's standard error, a file that the agent has
-//! opened.
+//! What hooks say about a failure: those that run outside of the container write to this process's standard error, a file that
+//! the agent has opened. Those that run inside (`createContainer`, `startContainer`) have the streams of the container.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
