@@ -191,7 +191,7 @@ impl State {
                 registry.remove(&group, &plural);
             }
             for (_, made) in self.compiled.values() {
-                registry.insert((**made).clone());
+                registry.insert_custom((**made).clone());
             }
             registry
         });
@@ -216,9 +216,11 @@ impl State {
         }
         let names = &value["status"]["acceptedNames"];
         let plural = names["plural"].as_str().unwrap_or_default();
-        let collection =
-            collection_name(value["spec"]["group"].as_str().unwrap_or_default(), plural);
-        if !plural.is_empty() && delete_all(core, &collection).await? > 0 {
+        let group = value["spec"]["group"].as_str().unwrap_or_default();
+        let collection = collection_name(group, plural);
+        // A definition has no objects under the name of a built-in kind.
+        let has_own = !plural.is_empty() && !core.registry.load().is_builtin(group, plural);
+        if has_own && delete_all(core, &collection).await? > 0 {
             self.instances.0.push(collection.to_string());
             return Ok(());
         }

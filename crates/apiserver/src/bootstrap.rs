@@ -39,6 +39,7 @@ impl Server {
 
 /// Makes what is missing; what is there stays as it is.
 async fn run(server: &Server) -> Result<()> {
+    crate::statusz::started();
     let mut objects: Vec<(String, String, Value)> = Vec::new();
     for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
         let namespace = json!({

@@ -42,6 +42,7 @@ mod body;
 mod bootstrap;
 #[cfg(test)]
 mod classic_tests;
+mod clients;
 pub mod config;
 mod connections;
 mod context;
@@ -73,6 +74,7 @@ mod server;
 mod services;
 mod shares;
 mod state;
+mod statusz;
 mod unread;
 mod upload;
 mod version;

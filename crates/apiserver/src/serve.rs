@@ -11,8 +11,6 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepidle, set_tcp_keepintvl};
-use rustls::RootCertStore;
-use rustls::server::WebPkiClientVerifier;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::{TcpListener, TcpStream};
@@ -21,7 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::auth::certificate;
+use crate::clients::Authorities;
 use crate::connections::{ConnectionSlot, Connections, CountedStream};
 use crate::limits::{DRAIN, STREAM_QUEUE};
 use crate::pki::Identity;
@@ -37,11 +35,25 @@ const KEEP_ALIVE: Duration = Duration::from_secs(180);
 /// After the system has refused a connection and no other could be closed.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
+/// How the server speaks TLS, and whose client certificates prove identities.
+#[derive(Debug, Clone)]
+pub struct Tls {
+    config: Arc<rustls::ServerConfig>,
+    authorities: Option<Authorities>,
+}
+
+impl Tls {
+    /// What the handshake needs.
+    pub fn config(&self) -> Arc<rustls::ServerConfig> {
+        self.config.clone()
+    }
+}
+
 /// A TLS configuration for a serving certificate; client certificates of `client_ca` prove identities.
 ///
 /// # Errors
 /// Malformed PEM.
-pub fn tls(identity: &Identity, client_ca: Option<&str>) -> io::Result<Arc<rustls::ServerConfig>> {
+pub fn tls(identity: &Identity, client_ca: Option<&str>) -> io::Result<Tls> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let bad = |error: &dyn std::fmt::Display| io::Error::other(error.to_string());
     let chain: Vec<CertificateDer<'static>> =
@@ -53,27 +65,22 @@ pub fn tls(identity: &Identity, client_ca: Option<&str>) -> io::Result<Arc<rustl
     let builder = rustls::ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .map_err(|error| bad(&error))?;
-    let builder = match client_ca {
-        Some(ca) => {
-            let mut roots = RootCertStore::empty();
-            for certificate in CertificateDer::pem_slice_iter(ca.as_bytes()) {
-                roots
-                    .add(certificate.map_err(|error| bad(&error))?)
-                    .map_err(|error| bad(&error))?;
-            }
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-                .allow_unauthenticated()
-                .build()
-                .map_err(|error| bad(&error))?;
-            builder.with_client_cert_verifier(verifier)
-        }
+    let authorities = client_ca
+        .map(|ca| Authorities::read(ca, provider))
+        .transpose()?;
+    let builder = match &authorities {
+        Some(authorities) => builder.with_client_cert_verifier(authorities.handshake()),
         None => builder.with_no_client_auth(),
     };
     let mut config = builder
         .with_single_cert(chain, key)
         .map_err(|error| bad(&error))?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
+    let config = Arc::new(config);
+    Ok(Tls {
+        config,
+        authorities,
+    })
 }
 
 /// Accepts connections until `shutdown`, then drains.
@@ -83,10 +90,9 @@ pub fn tls(identity: &Identity, client_ca: Option<&str>) -> io::Result<Arc<rustl
 pub async fn serve(
     server: Server,
     listener: TcpListener,
-    tls: Arc<rustls::ServerConfig>,
+    tls: Tls,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
-    let acceptor = TlsAcceptor::from(tls);
     let limit = server.0.config.limits.max_connections;
     let connections = Connections::new(limit, server.0.unread.clone());
     let tasks = TaskTracker::new();
@@ -111,12 +117,12 @@ pub async fn serve(
         if let Err(error) = keep_alive(&stream) {
             tracing::debug!(%peer, %error, "TCP keep-alive is not enabled for a connection");
         }
-        let (server, acceptor, shutdown) = (server.clone(), acceptor.clone(), shutdown.clone());
+        let (server, tls, shutdown) = (server.clone(), tls.clone(), shutdown.clone());
         tasks.spawn(async move {
             let (connection, place) = (place.connection.clone(), Arc::new(place));
             tokio::select! {
                 () = connection.abort.cancelled() => tracing::debug!(%peer, "connection closed"),
-                () = one(server, acceptor, stream, peer, &place, &shutdown) => {}
+                () = one(server, tls, stream, peer, &place, &shutdown) => {}
             }
         });
     }
@@ -144,13 +150,14 @@ fn keep_alive(stream: &TcpStream) -> io::Result<()> {
 /// One connection from the handshake to the end.
 async fn one(
     server: Server,
-    acceptor: TlsAcceptor,
+    tls: Tls,
     stream: TcpStream,
     peer: SocketAddr,
     place: &Arc<ConnectionSlot>,
     shutdown: &CancellationToken,
 ) {
     let limits = server.0.config.limits.clone();
+    let acceptor = TlsAcceptor::from(tls.config);
     let handshake = tokio::time::timeout(limits.handshake_timeout, acceptor.accept(stream));
     let stream = match handshake.await {
         Ok(Ok(stream)) => stream,
@@ -158,10 +165,10 @@ async fn one(
         Err(_) => return tracing::debug!(%peer, "TLS handshake took too long"),
     };
     let session = stream.get_ref().1;
-    let user = session
-        .peer_certificates()
-        .and_then(|chain| chain.first())
-        .map_or(Ok(None), |first| certificate::user(first));
+    let user = match (&tls.authorities, session.peer_certificates()) {
+        (Some(authorities), Some(chain)) => authorities.user(chain),
+        _ => Ok(None),
+    };
     if let Err(error) = &user {
         tracing::debug!(%peer, %error, "client certificate is of no use");
     }

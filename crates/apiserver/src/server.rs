@@ -171,8 +171,8 @@ impl Server {
     }
 
     /// Answers a request of a connection: of the API, or of the page beside it. As in kube-apiserver a client certificate
-    /// takes precedence over a bearer token, and one that cannot be read is a failed authentication unless a token
-    /// succeeds.
+    /// takes precedence over a bearer token, and one that is not trusted or cannot be read is a failed authentication
+    /// unless a token succeeds.
     pub(crate) async fn handle_remote(
         &self,
         mut request: Request<hyper::body::Incoming>,
@@ -357,6 +357,9 @@ impl Server {
             return Err(ApiError::no_such_path());
         }
         if let Some(response) = health::answer(&self.0, request)? {
+            return Ok(response);
+        }
+        if let Some(response) = crate::statusz::answer(&self.0, request)? {
             return Ok(response);
         }
         if let Some(response) = crate::openapi::answer(&self.0, &self.0.openapi, request) {

@@ -49,6 +49,9 @@ pub(crate) async fn allocate(
             service["spec"]["clusterIPs"] = json!([address]);
         }
     }
+    if kind(service) == "ExternalName" {
+        drop_internal_policy(service);
+    }
     families::set_defaults(service, old)?;
     let alone = pending.alone().await;
     let others = others(core, pending, service).await?;
@@ -58,6 +61,18 @@ pub(crate) async fn allocate(
     }
     ports::give(&core.config.node_ports, service, old, &others)?;
     Ok(pending.reserve(&alone, service, dry_run))
+}
+
+/// A name has no traffic of its own: upstream does not show a policy for it. One that is wrong is left for validation.
+fn drop_internal_policy(service: &mut Value) {
+    const POLICY: &str = "internalTrafficPolicy";
+    if let Some(Value::Object(spec)) = service.get_mut("spec")
+        && spec
+            .get(POLICY)
+            .is_some_and(|it| it == "Cluster" || it == "Local")
+    {
+        spec.remove(POLICY);
+    }
 }
 
 /// All services but this one, those included that are about to be stored.

@@ -22,6 +22,10 @@ use crate::endpoints;
 use crate::limits::MAX_BODY;
 use crate::object::text;
 
+mod trust;
+
+use trust::Trust;
+
 /// The port of a webhook that names none.
 const PORT: u16 = 443;
 /// How much of a webhook's error is returned to the client, in bytes; upstream's client has this bound for answers that are
@@ -315,23 +319,28 @@ fn tls(bundle: &[u8]) -> Result<Arc<ClientConfig>, String> {
             .next()
             .unwrap_or_default()
     });
-    let mut roots = RootCertStore::empty();
     let trusted = if bundle.is_empty() { &SYSTEM } else { bundle };
-    for certificate in CertificateDer::pem_slice_iter(trusted) {
-        // As in Go: invalid certificates are skipped.
-        let _ = certificate.map(|it| roots.add(it));
-    }
-    if roots.is_empty() && !bundle.is_empty() {
+    let certificates = CertificateDer::pem_slice_iter(trusted).filter_map(Result::ok);
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let trust = Trust::of(certificates, provider.clone())?;
+    if trust.is_none() && !bundle.is_empty() {
         return Err(
             "unable to load root certificates: unable to parse bytes as PEM block".to_owned(),
         );
     }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
+    let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+        .map_err(|error| error.to_string())?;
+    let config = match trust {
+        Some(trust) => builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(trust))
+            .with_no_client_auth(),
+        // Nothing is trusted.
+        None => builder
+            .with_root_certificates(RootCertStore::empty())
+            .with_no_client_auth(),
+    };
     Ok(Arc::new(config))
 }
 

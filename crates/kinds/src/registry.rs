@@ -200,14 +200,52 @@ impl Registry {
             .insert((resource.group.clone(), resource.plural.clone()), resource);
     }
 
+    /// The group and plural belong to a built-in kind.
+    pub fn is_builtin(&self, group: &str, plural: &str) -> bool {
+        self.get(group, plural)
+            .is_some_and(|resource| resource.custom.is_none())
+    }
+
+    /// Adds the resource of a definition. Built-in kinds come first: their names are theirs, and so are their versions of
+    /// a group, in which upstream serves nothing else.
+    pub fn insert_custom(&mut self, mut resource: Resource) {
+        let (group, kind) = (resource.group.clone(), resource.kind.clone());
+        if self.is_builtin(&group, &resource.plural) {
+            return;
+        }
+        for version in &mut resource.versions {
+            let mut builtin = self
+                .resources
+                .values()
+                .filter(|it| it.custom.is_none() && it.group == group);
+            if builtin.any(|it| it.version(&version.name).is_some_and(|it| it.served)) {
+                version.served = false;
+            }
+        }
+        if !resource.versions.iter().any(|version| version.served) {
+            return;
+        }
+        let known = self.by_kind(&group, &kind).cloned();
+        self.insert(resource);
+        if let Some(known) = known.filter(|known| known.custom.is_none()) {
+            self.kinds.insert((group, kind), known);
+        }
+    }
+
     /// Takes a resource out.
     pub fn remove(&mut self, group: &str, plural: &str) {
         if let Some(resource) = self
             .resources
             .remove(&(group.to_owned(), plural.to_owned()))
         {
-            self.kinds
-                .remove(&(resource.group.clone(), resource.kind.clone()));
+            let kind = (resource.group.clone(), resource.kind.clone());
+            if self
+                .kinds
+                .get(&kind)
+                .is_some_and(|known| known.plural == plural)
+            {
+                self.kinds.remove(&kind);
+            }
         }
     }
 

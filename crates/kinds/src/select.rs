@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use allot_apimachinery::fields::FieldSelector;
 use allot_apimachinery::labels::Selector;
+use allot_model::features::{Feature, Features};
 use allot_store::Entry;
 use serde_json::Value;
 
@@ -18,6 +19,7 @@ use crate::versions;
 pub use extract::extract;
 
 mod extract;
+mod shard;
 #[cfg(test)]
 mod tests;
 
@@ -148,6 +150,8 @@ pub struct Selection {
     /// If objects of both generations are stored that cannot be converted to the other one: which of them the request
     /// selects.
     classic: Option<bool>,
+    /// The part of the collection that the request is about.
+    shard: Option<shard::Shard>,
     /// The only namespace that can match, if the selector names one.
     pub namespace: Option<String>,
 }
@@ -227,12 +231,34 @@ impl Selection {
             fields: fields.filter(|fields| !fields.is_empty()),
             classic: crate::classic::is_apart(resource)
                 .then(|| crate::classic::is_version(version)),
+            shard: None,
         })
+    }
+
+    /// Confines the selection to the shard of the request, if it names one and shards are there.
+    ///
+    /// # Errors
+    /// 500 for bad syntax.
+    pub fn sharded(mut self, features: &Features, query: &Query) -> Result<Self> {
+        self.shard = query
+            .text("shardSelector")
+            .filter(|_| features.enabled(Feature::ShardedListAndWatch))
+            .map(shard::Shard::parse)
+            .transpose()?;
+        Ok(self)
+    }
+
+    /// What the metadata of a list say about its shard.
+    pub fn shard_info(&self) -> Option<Value> {
+        self.shard.as_ref().map(shard::Shard::info)
     }
 
     /// Everything matches.
     pub fn is_everything(&self) -> bool {
-        self.labels.is_none() && self.fields.is_none() && self.classic.is_none()
+        self.labels.is_none()
+            && self.fields.is_none()
+            && self.classic.is_none()
+            && self.shard.is_none()
     }
 
     /// The stored version matches.
@@ -240,7 +266,8 @@ impl Selection {
         if self.is_everything() {
             return true;
         }
-        self.matches_attributes(&Attributes::of_entry(resource, entry))
+        self.shard.as_ref().is_none_or(|shard| shard.matches(entry))
+            && self.matches_attributes(&Attributes::of_entry(resource, entry))
     }
 
     fn matches_attributes(&self, attributes: &Attributes) -> bool {

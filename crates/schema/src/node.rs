@@ -97,14 +97,16 @@ impl<'a> Node<'a> {
                 of: self,
             }),
             Node::Type(ty, topology) => match ty {
-                Type::String | Type::Bytes | Type::Time | Type::MicroTime | Type::Duration => {
-                    Atom::Scalar(Scalar::String)
-                }
+                Type::String | Type::Bytes | Type::Duration => Atom::Scalar(Scalar::String),
+                // Their schemas have a format, with which any scalar is let through to the type's own parser.
+                Type::Time | Type::MicroTime | Type::Quantity => Atom::Scalar(Scalar::Untyped),
                 Type::Bool => Atom::Scalar(Scalar::Boolean),
                 Type::Int32 | Type::Int64 | Type::Double => Atom::Scalar(Scalar::Numeric),
-                Type::Quantity | Type::IntOrString => Atom::Scalar(Scalar::Untyped),
                 Type::Raw => Atom::Whole,
-                Type::Json | Type::SchemaOrBool | Type::SchemaOrArray => Atom::Deduced,
+                // The published schema of an IntOrString names no type: its parser alone says what fits.
+                Type::Json | Type::SchemaOrBool | Type::SchemaOrArray | Type::IntOrString => {
+                    Atom::Deduced
+                }
                 Type::List(element) => Atom::List(List {
                     relation: match topology {
                         Topology::Unset | Topology::Atomic | Topology::Granular => Relation::Atomic,
@@ -156,7 +158,7 @@ fn published_default(structure: &Struct, name: &str) -> Option<Value> {
 
 fn structural_atom<'a>(schema: &'a Structural, node: Node<'a>) -> Atom<'a> {
     if schema.int_or_string {
-        return Atom::Scalar(Scalar::Untyped);
+        return Atom::Deduced;
     }
     match schema.ty.as_str() {
         "object" => {
@@ -179,7 +181,11 @@ fn structural_atom<'a>(schema: &'a Structural, node: Node<'a>) -> Atom<'a> {
                 .as_deref()
                 .map_or(Node::Deduced, Node::Structural),
         }),
-        "string" => Atom::Scalar(Scalar::String),
+        "string" if matches!(schema.checks.format.as_str(), "" | "byte") => {
+            Atom::Scalar(Scalar::String)
+        }
+        // A format lets any scalar through to validation.
+        "string" => Atom::Scalar(Scalar::Untyped),
         "boolean" => Atom::Scalar(Scalar::Boolean),
         "integer" | "number" => Atom::Scalar(Scalar::Numeric),
         _ => Atom::Deduced,

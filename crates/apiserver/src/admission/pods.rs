@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use allot_apimachinery::{Quantity, well_known};
-use allot_model::features::Release;
+use allot_model::features::Feature;
 use serde_json::{Value, json};
 
 use super::Admission;
@@ -25,8 +25,8 @@ pub(super) async fn topology_labels(
         well_known::LABEL_TOPOLOGY_REGION,
         well_known::LABEL_TOPOLOGY_ZONE,
     ];
-    // On by default since then.
-    if node.is_empty() || core.config.features.release() < Release::new(35) {
+    let features = &core.config.features;
+    if node.is_empty() || !features.enabled(Feature::PodTopologyLabelsAdmission) {
         return Ok(());
     }
     let Some(node) = core

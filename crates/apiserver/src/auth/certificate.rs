@@ -29,6 +29,9 @@ pub(crate) enum SubjectError {
     /// It is none.
     #[error("malformed certificate or certificate request")]
     Malformed,
+    /// No authority stands for it, or not now.
+    #[error("the certificate is not trusted: {0}")]
+    Untrusted(String),
     /// A string of its subject cannot be read.
     #[error("the subject holds a string that can not be read")]
     Text,

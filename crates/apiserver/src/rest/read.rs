@@ -264,7 +264,8 @@ pub(super) async fn page(call: &Call<'_>) -> Result<(Vec<Arc<Entry>>, serde_json
     // Upstream converts the numbers before it parses the selectors.
     let selectors = Selection::read(query)?;
     validate_options(query, false)?;
-    let selection = Selection::of(&call.resource, &call.version, selectors)?;
+    let selection = Selection::of(&call.resource, &call.version, selectors)?
+        .sharded(&call.core.config.features, query)?;
     let version = query.text("resourceVersion");
     let exact = query.get("resourceVersionMatch") == Some("Exact");
     let token = query.text("continue");
@@ -330,6 +331,9 @@ pub(super) async fn page(call: &Call<'_>) -> Result<(Vec<Arc<Entry>>, serde_json
         }
     }
     let mut meta = call.list_meta(page.revision);
+    if let Some(info) = selection.shard_info() {
+        meta["shardInfo"] = info;
+    }
     if more && let Some(last) = page.entries.last() {
         meta["continue"] = Continue::encode(Some(page.revision), &last.key).into();
         if !filtered {

@@ -138,7 +138,8 @@ impl Call<'_> {
         mut change: impl FnMut(&Value, &Managed) -> Result<(Value, Option<Managed>)>,
     ) -> Result<Stored> {
         let key = self.key();
-        let service = part == Part::Main && self.resource.rules.allocates_addresses;
+        // Through any part: a write of the status can take the last finalizer away.
+        let service = self.resource.rules.allocates_addresses;
         for _ in 0..ATTEMPTS {
             let entry = self
                 .core

@@ -42,7 +42,8 @@ pub(super) async fn watch(call: Call<'_>) -> Result<Response<Body>> {
     let query = &call.request.query;
     let seconds = query.text("timeoutSeconds").map(parse_int).transpose()?;
     validate_options(query, true)?;
-    let selection = Selection::parse(&call.resource, &call.version, query)?;
+    let selection = Selection::parse(&call.resource, &call.version, query)?
+        .sharded(&call.core.config.features, query)?;
     let from = match query.text("resourceVersion") {
         None => 0,
         Some(text) => watched_version(text)?,

@@ -137,7 +137,11 @@ fn give_changed(service: &mut Value, old: &Value, free: &mut Free<'_>) -> Result
 
 /// An update that omits node ports keeps those of the ports with the same names.
 fn keep_known(service: &mut Value, old: &Value) {
-    if !exposed(old) {
+    // A balancer that needs no node ports any longer gives up those that it does not name.
+    if ![old, &*service]
+        .iter()
+        .all(|it| exposed(it) && allocates(it))
+    {
         return;
     }
     let now: BTreeSet<i64> = node_ports(service).collect();

@@ -1,4 +1,4 @@
-//! What 1.37 serves by default and 1.36 does not, by the same requests to both.
+//! What a release serves or accepts by default and the one before does not, by the same requests to both; 1.37 above all.
 
 use std::sync::Arc;
 
@@ -191,4 +191,19 @@ async fn the_version_is_that_of_the_release() {
         let shown = ["minor", "emulationMinor"].map(|key| version[key].as_str().unwrap());
         assert_eq!((shown[0], shown[1]), expected, "1.{minor}");
     }
+}
+
+#[tokio::test]
+async fn names_of_services_may_begin_with_a_digit_since_1_36() {
+    let service = json!({"metadata": {"name": "9a"}, "spec": {"ports": [{"port": 80}]}});
+    let path = "/api/v1/namespaces/default/services";
+    let server = server_of(35).await;
+    let (code, body) = admin(&server, "POST", path, service.clone()).await;
+    let text = body["message"].as_str().unwrap();
+    assert!(
+        code == 422 && text.contains("a DNS-1035 label must consist of"),
+        "{body}"
+    );
+    let server = server_of(36).await;
+    assert_eq!(admin(&server, "POST", path, service).await.0, 201);
 }

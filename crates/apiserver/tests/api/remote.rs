@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use allot_apiserver::identity::{MASTERS, User};
-use allot_apiserver::pki::Authority;
+use allot_apiserver::pki::{Authority, Identity};
 use allot_apiserver::{Config, Server, serve};
 use allot_store::{Embedded, Options};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
@@ -64,6 +64,11 @@ impl Remote {
     }
 
     fn client(&self, token: Option<&str>, certificate: Option<(&str, &[&str])>) -> kube::Client {
+        let identity = certificate.map(|(user, groups)| self.authority.client(user, groups));
+        self.presenting(token, identity.map(Result::unwrap))
+    }
+
+    fn presenting(&self, token: Option<&str>, identity: Option<Identity>) -> kube::Client {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut config = kube::Config::new(self.url.parse().unwrap());
         let der = rustls_pki_types::pem::PemObject::pem_slice_iter(
@@ -72,8 +77,7 @@ impl Remote {
         let chain: Vec<rustls_pki_types::CertificateDer<'_>> = der.map(Result::unwrap).collect();
         config.root_cert = Some(chain.into_iter().map(|it| it.to_vec()).collect());
         config.auth_info.token = token.map(|token| token.to_owned().into());
-        if let Some((user, groups)) = certificate {
-            let identity = self.authority.client(user, groups).unwrap();
+        if let Some(identity) = identity {
             let encode = |text: &str| {
                 base64::Engine::encode(&base64::engine::general_purpose::STANDARD, text)
             };
@@ -135,5 +139,27 @@ async fn credentials_decide_and_state_survives() {
             .len(),
         4
     );
+    remote.stop().await;
+}
+
+/// Upstream decides about certificates after the handshake: clients see why they are refused, and a token counts.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_foreign_certificate_is_no_identity_and_no_obstacle() {
+    let directory = tempfile::tempdir().unwrap();
+    let foreign = Authority::load_or_generate(&directory.path().join("foreign"), "ca").unwrap();
+    let remote = start(&directory.path().join("data")).await;
+    let identity = foreign.client("admin", &[MASTERS]).unwrap();
+    let list = async |token| {
+        let client = remote.presenting(token, Some(identity.clone()));
+        let maps = Api::<ConfigMap>::default_namespaced(client);
+        maps.list(&ListParams::default()).await
+    };
+    match list(None).await.unwrap_err() {
+        kube::Error::Api(status) => {
+            assert_eq!((status.code, &*status.message), (401, "Unauthorized"))
+        }
+        other => panic!("{other}"),
+    }
+    assert!(list(Some("secret")).await.unwrap().items.is_empty());
     remote.stop().await;
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use allot_apiserver::config::Config;
-use allot_apiserver::pki::Authority;
+use allot_apiserver::pki::{Authority, Identity};
 use allot_apiserver::{Server, serve};
 use allot_store::{Backend, Draft, Embedded, Expect, Options, Write};
 use base64::Engine as _;
@@ -51,13 +51,20 @@ impl Hooks {
         let identity = authority
             .server("hook", &names, &[[127, 0, 0, 1].into()])
             .unwrap();
-        let mut tls = Arc::unwrap_or_clone(serve::tls(&identity, None).unwrap());
+        let bundle = authority.certificate().to_owned();
+        Self::presenting(&identity, &bundle, reply).await
+    }
+
+    /// A server with this certificate, and the certificate that a client should trust.
+    async fn presenting(identity: &Identity, trusted: &str, reply: Reply) -> Self {
+        let tls = serve::tls(identity, None).unwrap();
+        let mut tls = Arc::unwrap_or_clone(tls.config());
         tls.alpn_protocols.clear();
         let acceptor = TlsAcceptor::from(Arc::new(tls));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let hooks = Hooks {
             port: listener.local_addr().unwrap().port(),
-            bundle: STANDARD.encode(authority.certificate()),
+            bundle: STANDARD.encode(trusted),
             asked: Arc::default(),
             connections: Arc::default(),
             news: Arc::default(),
@@ -278,6 +285,38 @@ async fn warnings_of_a_webhook_reach_the_client() {
     assert_eq!(response.status(), 201);
     assert_eq!(response.headers()["warning"], "299 - \"mind the gap\"");
     assert_eq!(hooks.asked()[0].1["apiVersion"], "admission.k8s.io/v1beta1");
+}
+
+/// As `openssl req -x509` makes them: the webhook's certificate is the authority that it is trusted by.
+#[tokio::test]
+async fn regression_a_certificate_that_signs_itself_is_good_for_its_names() {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let certificate = params.self_signed(&key).unwrap().pem();
+    let identity = Identity {
+        certificate: certificate.clone(),
+        key: key.serialize_pem(),
+    };
+    let hooks = Hooks::presenting(&identity, &certificate, judge).await;
+    let server = Server::in_memory().await.unwrap();
+    let ok = webhook("w", hooks.url("/ok"), json!({}));
+    install(&server, VALIDATING, "w", &[ok]).await;
+    assert_eq!(map(&server, "a").await, (201, String::new()));
+    let mut elsewhere = hooks.url("/ok");
+    elsewhere["url"] = format!("https://localhost:{}/ok", hooks.port).into();
+    install(
+        &server,
+        VALIDATING,
+        "v",
+        &[webhook("v", elsewhere, json!({}))],
+    )
+    .await;
+    let (code, text) = map(&server, "a").await;
+    assert!(
+        code == 500 && text.contains("certificate is not valid for any names"),
+        "{text}"
+    );
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use allot_apimachinery::field::ErrorList;
 use allot_apimachinery::names;
-use allot_model::features::Features;
+use allot_model::features::{Feature, Features};
 use serde_json::Value;
 
 mod choices;
@@ -44,6 +44,8 @@ pub struct Rules {
     // Names and requests.
     /// Errors of an object's name.
     pub name: fn(&str) -> Vec<String>,
+    /// Errors of a new object's name, as long as a feature is off.
+    pub name_without: Option<(Feature, fn(&str) -> Vec<String>)>,
     /// Upstream's prefix of the keys in its storage, which messages about conflicts contain; empty: the plural.
     pub storage_prefix: &'static str,
     /// A `PUT` can create an object.
@@ -193,6 +195,7 @@ impl Rules {
     /// The rules of a kind without any of its own.
     pub const DEFAULT: Rules = Rules {
         name: names::dns1123_subdomain,
+        name_without: None,
         storage_prefix: "",
         create_on_update: false,
         requires_version: |_| false,

@@ -32,7 +32,11 @@ pub fn validate_create(features: &Features, resource: &Resource, object: &Value)
             false => errors,
         };
     }
-    let mut errors = validate_meta(resource, object, &path);
+    let name = match rules.name_without {
+        Some((feature, name)) if !features.enabled(feature) => name,
+        _ => rules.name,
+    };
+    let mut errors = validate_meta(resource, object, name, &path);
     if let Some(check) = rules.validate_generated {
         check(object, &mut errors);
     }
@@ -70,14 +74,19 @@ fn add_name_error(errors: &mut ErrorList, error: Error) {
 }
 
 /// Errors of the metadata of an object as that of a new one.
-fn validate_meta(resource: &Resource, object: &Value, path: &Path) -> ErrorList {
+fn validate_meta(
+    resource: &Resource,
+    object: &Value,
+    name: fn(&str) -> Vec<String>,
+    path: &Path,
+) -> ErrorList {
     let rules = if resource.rules.own_finalizers {
         meta_rules::any_object_meta
     } else {
         meta_rules::object_meta
     };
     let metadata = &object["metadata"];
-    rules(metadata, resource.namespaced, resource.rules.name, path)
+    rules(metadata, resource.namespaced, name, path)
 }
 
 /// The `apiVersion` of an object.
@@ -134,7 +143,7 @@ fn validate_kind_update(
         errors = checked(&object["metadata"], &old["metadata"], &path);
     }
     if part == Part::Main && rules.validates_metadata_again {
-        errors.extend(validate_meta(resource, object, &path));
+        errors.extend(validate_meta(resource, object, rules.name, &path));
     }
     if let Some(check) = rules.validate_generated
         && part == Part::Main

@@ -126,6 +126,14 @@ features! {
     GangScheduling: needs [GenericWorkload], [alpha(35)], removed in 37;
     /// Nodes declare their features, and pods are scheduled accordingly (KEP 5328).
     NodeDeclaredFeatures: needs [], [alpha(35), beta(36, true), locked(37)];
+    /// Names of services that begin with a digit (KEP 5311).
+    RelaxedServiceNameValidation: needs [], [alpha(34), beta(36, true)];
+    /// Pods have the zone and the region of their node as labels (KEP 4742).
+    PodTopologyLabelsAdmission: needs [], [alpha(33), beta(35, true)];
+    /// Lists and watches of a part of a collection (KEP 5866).
+    ShardedListAndWatch: needs [], [alpha(36)];
+    /// The page `/statusz` of components (KEP 4827).
+    ComponentStatusz: needs [], [alpha(32), beta(36, true)];
     /// Device health in pod status (KEP 4680).
     ResourceHealthStatus: needs [DynamicResourceAllocation], [alpha(31), beta(36, true)];
     /// Messages beside device health (KEP 4680).

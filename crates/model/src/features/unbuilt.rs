@@ -3,7 +3,7 @@
 use super::Release;
 
 /// The names of those of 1.36. Setting one is no mistake: all components of a cluster are often given the same gates.
-const NAMES: [&str; 128] = [
+const NAMES: [&str; 124] = [
     "APIResponseCompression",
     "APIServerIdentity",
     "APIServingWithRoutine",
@@ -26,7 +26,6 @@ const NAMES: [&str; 128] = [
     "ClusterTrustBundle",
     "ClusterTrustBundleProjection",
     "ComponentFlagz",
-    "ComponentStatusz",
     "ConcurrentWatchObjectDecode",
     "ConstrainedImpersonation",
     "ContainerCheckpoint",
@@ -82,13 +81,11 @@ const NAMES: [&str; 128] = [
     "PodLevelResourceManagers",
     "PodLogsQuerySplitStreams",
     "PodReadyToStartContainersCondition",
-    "PodTopologyLabelsAdmission",
     "PodsAPI",
     "PortForwardWebsockets",
     "PreventStaticPodAPIReferences",
     "QOSReserved",
     "ReduceDefaultCrashLoopBackOffDecay",
-    "RelaxedServiceNameValidation",
     "ReloadKubeletClientCAFile",
     "ReloadKubeletServerCertificateFile",
     "RemoteRequestHeaderUID",
@@ -100,7 +97,6 @@ const NAMES: [&str; 128] = [
     "SchedulerAsyncPreemption",
     "SchedulerPopFromBackoffQ",
     "ServiceAccountNodeAudienceRestriction",
-    "ShardedListAndWatch",
     "SizeBasedListCostEstimate",
     "StaleControllerConsistencyDaemonSet",
     "StaleControllerConsistencyJob",

@@ -406,6 +406,27 @@ fn only_owners_and_versions_differ_in_the_same_content() {
 }
 
 #[test]
+fn writes_through_the_scale_have_no_time() {
+    let versions = pods();
+    let fields = FieldManager {
+        subresource: "scale",
+        ..manager(&versions)
+    };
+    let spec = |seconds: i64| pod("p", json!({"activeDeadlineSeconds": seconds}));
+    let first = fields
+        .applied(&empty(), &spec(1), "one", true)
+        .expect("applies");
+    let mut second = first.clone();
+    second["spec"] = json!({"activeDeadlineSeconds": 2});
+    fields.write(&first, &mut second, "two");
+    for object in [first, second] {
+        let entry = &object["metadata"]["managedFields"][0];
+        assert_eq!(entry["subresource"], "scale");
+        assert!(entry["time"].is_null(), "{entry}");
+    }
+}
+
+#[test]
 fn owners_are_read_as_they_were_written() {
     let versions = pods();
     let config = pod("p", json!({"containers":[{"name":"a\"","image":"i"}]}));

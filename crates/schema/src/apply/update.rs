@@ -71,7 +71,7 @@ impl FieldManager<'_> {
             };
             let entry = Entry {
                 api_version: self.api_version.to_owned(),
-                time: Some(self.now.to_owned()),
+                time: self.time(),
                 fields,
             };
             managed.owners.insert(owner, entry);
@@ -138,10 +138,16 @@ impl FieldManager<'_> {
             entry.time = if unchanged {
                 last.and_then(|last| last.time)
             } else {
-                Some(self.now.to_owned())
+                self.time()
             };
         }
         Ok((merged, managed))
+    }
+
+    /// The time of a write. Through `scale` it is not recorded: there upstream keeps the times of the object's own
+    /// entries, and has none for those that come from the `Scale`.
+    fn time(&self) -> Option<String> {
+        (self.subresource != "scale").then(|| self.now.to_owned())
     }
 
     /// Ownership adjusted to a schema that changed since it was written.

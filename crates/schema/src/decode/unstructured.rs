@@ -84,18 +84,9 @@ fn typed(value: &mut Value, ty: &'static Type, go_type: Option<&str>) -> Result<
         _ => {}
     }
     // It parses itself, without a name around it.
-    if let (Type::IntOrString, Value::Number(number)) = (ty, &*value)
-        && number
-            .as_i64()
-            .is_none_or(|whole| i32::try_from(whole).is_err())
-    {
-        return Err(format!(
-            "json: cannot unmarshal number {number} into Go value of type int32"
-        ));
-    }
     if matches!(
         ty,
-        Type::Time | Type::MicroTime | Type::Duration | Type::Quantity
+        Type::Time | Type::MicroTime | Type::Duration | Type::Quantity | Type::IntOrString
     ) {
         return parsed(value, ty);
     }
@@ -140,9 +131,9 @@ fn parsed(value: &Value, ty: &Type) -> Result<(), String> {
     match scalar::convert(value.clone(), ty) {
         Ok(_) => Ok(()),
         Err(scalar::Error::Text(text)) => Err(text),
-        Err(scalar::Error::Mismatch(_)) => Err(format!(
-            "json: cannot unmarshal {} into Go value of type string",
-            scalar::json_type(value)
+        Err(scalar::Error::Mismatch(found)) => Err(format!(
+            "json: cannot unmarshal {found} into Go value of type {}",
+            scalar::go_type(ty)
         )),
     }
 }

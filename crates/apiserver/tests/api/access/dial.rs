@@ -95,7 +95,7 @@ async fn refuse_without_end(name: &str) -> u16 {
     let authority = Authority::generate("test").unwrap();
     let identity = authority.server("x", &[name.to_owned()], &[[127, 0, 0, 1].into()]);
     let tls = serve::tls(&identity.unwrap(), None).unwrap();
-    let acceptor = tokio_rustls::TlsAcceptor::from(tls);
+    let acceptor = tokio_rustls::TlsAcceptor::from(tls.config());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {

@@ -2,6 +2,7 @@
 
 use allot_apimachinery::field::ErrorList;
 use allot_apimachinery::names;
+use allot_model::features::Feature;
 use serde_json::{Value, json};
 
 use crate::object::{self, items, strings};
@@ -23,6 +24,7 @@ pub(super) static SERVICE: Builtin = Builtin {
     subresources: &[("proxy", "ServiceProxyOptions", "", "", PROXY), STATUS],
     rules: Rules {
         name: names::dns1123_label,
+        name_without: Some((Feature::RelaxedServiceNameValidation, names::dns1035_label)),
         storage_prefix: "services/specs",
         create_on_update: true,
         defaults_status_from_spec: true,

@@ -8,10 +8,14 @@ use crate::object::items_mut;
 /// Fields of features that this server does not support.
 const NEVER: [&str; 4] = [
     "schedulingConstraints",
-    "disruptionMode",
+    MODE,
     "priorityClassName",
     "priority",
 ];
+
+/// How a pod group is disrupted, and the default of it.
+pub(super) const MODE: &str = "disruptionMode";
+pub(super) const DEFAULT_MODE: &str = "Pod";
 
 /// Removes fields of features that are off and that the stored workload does not use.
 pub(super) fn drop_from_workload(features: &Features, object: &mut Value, old: &Value) {
@@ -29,6 +33,10 @@ pub(super) fn drop_from_group(features: &Features, object: &mut Value, old: &Val
     let in_use = uses_claims(&old["spec"]);
     if let Some(spec) = object.get_mut("spec") {
         drop_from(spec, &old["spec"], claims);
+        // What is stored without a mode is read with the default.
+        if let Value::Object(spec) = spec {
+            spec.entry(MODE).or_insert_with(|| DEFAULT_MODE.into());
+        }
     }
     if let Some(Value::Object(status)) = object.get_mut("status")
         && !claims

@@ -4,7 +4,7 @@ use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::{Value, json};
 
-use super::disabled_fields;
+use super::disabled_fields::{self, DEFAULT_MODE, MODE};
 use super::validation::{
     MAX_CLAIMS, claim_name, claims, each, immutable, name, policy, shown, too_many,
 };
@@ -107,6 +107,10 @@ fn validate_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     }
     for key in ["podGroupTemplateRef", "schedulingPolicy", "resourceClaims"] {
         immutable(changed(key), &path.child(key), errors);
+    }
+    let mode = |spec: &Value| spec[MODE].as_str().unwrap_or(DEFAULT_MODE).to_owned();
+    if mode(spec) != mode(before) {
+        errors.push(Error::forbidden(&path.child(MODE), ""));
     }
     if changed("resourceClaims") {
         let at = path.child("resourceClaims");

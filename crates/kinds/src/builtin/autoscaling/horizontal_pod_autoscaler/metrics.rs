@@ -4,6 +4,7 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::{Quantity, names};
 use serde_json::Value;
 
+use crate::empties;
 use crate::validate::{kind_and_name, list, quantity, resources, rule, text};
 
 /// Longest stabilization window, and longest period of a policy.
@@ -189,7 +190,9 @@ pub(super) fn rules(rules: &Value, path: &Path, errors: &mut ErrorList) {
         errors.push(Error::not_supported(&at, policy, &known));
     }
     let (policies, place) = (list(rules, "policies"), path.child("policies"));
-    if policies.is_empty() {
+    // An empty list has got the default policies on its way here, which upstream gives to an absent one only.
+    let pointer = format!("/{}", place.to_string().replace('.', "/"));
+    if policies.is_empty() || empties::has(&pointer) {
         errors.push(Error::required(&place, "must specify at least one Policy"));
     }
     for (index, policy) in policies.iter().enumerate() {

@@ -68,31 +68,45 @@ pub(super) fn follow_type(service: &mut Value, old: &Value) {
 
 /// Keeps `clusterIP` equal to the first of `clusterIPs`; an omitted address is unchanged.
 fn keep_address(service: &mut Value, old: &Value) {
-    if kind(service) == "ExternalName" || kind(old) == "ExternalName" {
-        return;
-    }
+    let both_have = kind(service) != "ExternalName" && kind(old) != "ExternalName";
     let before = &old["spec"];
     let Some(Value::Object(spec)) = service.get_mut("spec") else {
         return;
     };
-    let address = spec
-        .get("clusterIP")
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-        .to_owned();
-    let same_list = spec
-        .get("clusterIPs")
-        .is_none_or(|list| *list == before["clusterIPs"]);
-    if address.is_empty() && same_list {
-        for key in ["clusterIP", "clusterIPs"] {
-            spec.insert(key.to_owned(), before[key].clone());
-        }
-    } else if same_list && before["clusterIP"] != address.as_str() {
-        spec.insert("clusterIPs".to_owned(), json!([address]));
+    let sent = spec.get("clusterIP").and_then(Value::as_str);
+    let mut address = sent.unwrap_or_default().to_owned();
+    let old_address = before["clusterIP"].as_str().unwrap_or_default();
+    if both_have && address.is_empty() && !old_address.is_empty() {
+        address = old_address.to_owned();
+        spec.insert("clusterIP".to_owned(), old_address.into());
+    }
+    // A client that knows one address only leaves the list out.
+    let had_list = !is_empty(before.get("clusterIPs"));
+    let omitted = had_list && is_empty(spec.get("clusterIPs"));
+    if omitted && (both_have || address == old_address) {
+        spec.insert("clusterIPs".to_owned(), before["clusterIPs"].clone());
+    }
+    let same_list = match had_list {
+        true => spec.get("clusterIPs") == before.get("clusterIPs"),
+        false => is_empty(spec.get("clusterIPs")),
+    };
+    if address != old_address && same_list {
+        match address.is_empty() {
+            true => spec.remove("clusterIPs"),
+            false => spec.insert("clusterIPs".to_owned(), json!([address])),
+        };
+    }
+    if !both_have {
+        return;
     }
     for key in ["ipFamilies", "ipFamilyPolicy"] {
         if spec.get(key).is_none_or(Value::is_null) && !before[key].is_null() {
             spec.insert(key.to_owned(), before[key].clone());
         }
     }
+}
+
+fn is_empty(list: Option<&Value>) -> bool {
+    let list = list.and_then(Value::as_array);
+    list.is_none_or(|list| list.is_empty())
 }
