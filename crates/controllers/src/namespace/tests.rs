@@ -25,7 +25,8 @@ async fn check(cached: &Value, live: Option<Value>, expected: bool) {
         if request.method() != Method::GET {
             *seen.lock() += 1;
         }
-        let missing = json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound"});
+        let missing =
+            json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound"});
         let (code, body) = answer.clone().map_or((404, missing), |live| (200, live));
         let response = Response::builder()
             .status(code)

@@ -31,6 +31,8 @@ pub type RowOrder = fn(object: &Value) -> (i64, &str);
 /// Makes the cells of a row.
 pub type Cells = Box<dyn Fn(&Value) -> Vec<Value>>;
 
+/// The errors of a name; none if it is valid.
+pub type CheckName = fn(&str) -> Vec<String>;
 /// Adds the errors of an object.
 pub type Check = fn(object: &Value, errors: &mut ErrorList);
 /// Adds the errors of a changed object, given the one before.
@@ -43,9 +45,9 @@ pub type Row = fn(object: &Value) -> Vec<Value>;
 pub struct Rules {
     // Names and requests.
     /// Errors of an object's name.
-    pub name: fn(&str) -> Vec<String>,
+    pub name: CheckName,
     /// Errors of a new object's name, as long as a feature is off.
-    pub name_without: Option<(Feature, fn(&str) -> Vec<String>)>,
+    pub name_without: Option<(Feature, CheckName)>,
     /// Upstream's prefix of the keys in its storage, which messages about conflicts contain; empty: the plural.
     pub storage_prefix: &'static str,
     /// A `PUT` can create an object.
