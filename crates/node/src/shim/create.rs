@@ -49,9 +49,9 @@ pub(super) enum CreateError {
     #[error("{}", chain(.0))]
     Library(#[from] LibcontainerError),
     /// libcontainer ran a hook, which failed and said why.
-    #[error("{}: {said}", chain(.error))]
+    #[error("{}: {said}", chain(&**.error))]
     Hook {
-        error: LibcontainerError,
+        error: Box<LibcontainerError>,
         said: String,
     },
     /// It has no terminal.
@@ -208,7 +208,10 @@ fn with_reason(error: CreateError, said: &Said) -> CreateError {
     match error {
         CreateError::Library(error) if chain(&error).contains("hook") => match said.last() {
             said if said.is_empty() => CreateError::Library(error),
-            said => CreateError::Hook { error, said },
+            said => CreateError::Hook {
+                error: Box::new(error),
+                said,
+            },
         },
         other => other,
     }
