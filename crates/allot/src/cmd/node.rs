@@ -68,9 +68,9 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = -1, allow_negative_numbers = true, value_parser = processes)]
     pod_max_pids: i64,
     /// Thresholds from which on the Node has the conditions MemoryPressure, DiskPressure and PIDPressure; pods are not evicted. "" for
-    /// none
-    #[arg(long, value_name = "THRESHOLDS", default_value = allot_node::EVICTION_HARD)]
-    eviction_hard: Thresholds,
+    /// none, the default of simulated nodes; otherwise by default those of the kubelet
+    #[arg(long, value_name = "THRESHOLDS")]
+    eviction_hard: Option<Thresholds>,
     /// Address of the HTTPS API for logs, exec and port-forward
     #[arg(long, default_value = "127.0.0.1:0", value_parser = bounds::address)]
     listen: SocketAddr,
@@ -139,6 +139,15 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         .unwrap_or_default();
     let sysctls = allot_node::Sysctls::with_unsafe(&args.allowed_unsafe_sysctls)
         .map_err(|error| anyhow::anyhow!("--allowed-unsafe-sysctls: {error}"))?;
+    // What the machine is short of does not concern pods that run in name only.
+    let default = match args.runtime {
+        RuntimeKind::Simulated => Ok(Thresholds::default()),
+        _ => allot_node::EVICTION_HARD.parse(),
+    };
+    let eviction = match args.eviction_hard.clone() {
+        Some(thresholds) => thresholds,
+        None => default?,
+    };
     let configs = (0..args.nodes).map(|index| {
         let (name, root) = match args.nodes {
             1 => (args.node_name.clone(), args.root_dir.clone()),
@@ -160,7 +169,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         config.network.bin_dirs = args.cni_bin_dir.clone();
         config.pod_manifest_path = args.pod_manifest_path.clone();
         config.sysctls = sysctls.clone();
-        config.eviction = args.eviction_hard.clone();
+        config.eviction = eviction.clone();
         config.pod_pids_limit = Some(args.pod_max_pids).filter(|it| *it > 0);
         config.listen = Some(args.listen);
         config.tls.client_ca_pem = ca.clone();
