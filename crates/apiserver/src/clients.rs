@@ -14,6 +14,9 @@ use rustls::{DigitallySignedStruct, DistinguishedName, Error, RootCertStore, Sig
 use crate::auth::certificate::{self, SubjectError};
 use crate::identity::User;
 
+#[cfg(test)]
+mod tests;
+
 /// The authorities whose certificates prove identities.
 #[derive(Debug, Clone)]
 pub(crate) struct Authorities(Arc<dyn ClientCertVerifier>);

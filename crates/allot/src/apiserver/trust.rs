@@ -71,8 +71,8 @@ pub(super) async fn publish(server: &Server, clients: &str) -> anyhow::Result<()
     .context("config map with the client CA")
 }
 
-/// Applies an object unless it is there as it should be. A webhook or a policy that refuses it does not keep the server
-/// from starting: only a server that runs lets users correct them.
+/// Applies an object unless it is there as it should be. A webhook, a policy or a priority level that refuses it does not keep
+/// the server from starting: only a server that runs lets users correct them.
 async fn apply<K>(
     api: &Api<K>,
     name: &str,
@@ -82,22 +82,22 @@ async fn apply<K>(
 where
     K: Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,
 {
-    let known = api.get_opt(name).await?;
-    let known = known.map(serde_json::to_value).transpose()?;
-    if known.is_some_and(|known| is_right(&known)) {
-        return Ok(());
-    }
-    let params = PatchParams::apply(MANAGER).force();
-    match api.patch(name, &params, &Patch::Apply(wanted)).await {
+    let applied = async {
+        let known = api.get_opt(name).await?;
+        let known = known.and_then(|known| serde_json::to_value(known).ok());
+        if !known.is_some_and(|known| is_right(&known)) {
+            let params = PatchParams::apply(MANAGER).force();
+            api.patch(name, &params, &Patch::Apply(wanted)).await?;
+        }
+        Ok::<_, kube::Error>(())
+    };
+    match applied.await {
         Err(kube::Error::Api(status)) => {
-            tracing::error!(
-                name,
-                why = status.message,
-                "an object of the API server is refused"
-            );
+            let why = status.message;
+            tracing::error!(name, why, "an object of the API server is refused");
             Ok(())
         }
-        outcome => Ok(outcome.map(drop)?),
+        applied => Ok(applied?),
     }
 }
 
