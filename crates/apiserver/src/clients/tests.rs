@@ -156,9 +156,13 @@ impl Side {
         Ok(server)
     }
 
+    fn presented(&self, connection: &ServerConnection) -> Presented {
+        let chain = connection.peer_certificates().unwrap();
+        Presented::new(&self.authorities, chain, UnixTime::now())
+    }
+
     fn user(&self, connection: &ServerConnection) -> Result<Option<User>, SubjectError> {
-        self.authorities
-            .user(connection.peer_certificates().unwrap())
+        self.presented(connection).user(UnixTime::now())
     }
 }
 
@@ -246,5 +250,27 @@ fn a_resumed_session_is_no_identity_by_itself() {
             let user = side.user(&connection);
             assert!(matches!(user, Err(SubjectError::Untrusted(_))), "{user:?}");
         }
+    }
+}
+
+/// A connection that is kept open kept the identity of a certificate that had expired meanwhile.
+#[test]
+fn regression_a_connection_does_not_outlive_its_certificate() {
+    let signer = Signer::new();
+    let side = Side::of(&signer);
+    let key = KeyPair::generate().unwrap();
+    let mut until_2200 = admin();
+    until_2200.not_after = rcgen::date_time_ymd(2200, 1, 1);
+    let client = side.client(signer.sign(&until_2200, &key), &key, &TLS13);
+    let presented = side.presented(&side.connect(&client).unwrap());
+    let at = |year: u64| {
+        let since_1970 = std::time::Duration::from_secs((year - 1970) * 31_557_600);
+        presented.user(UnixTime::since_unix_epoch(since_1970))
+    };
+    for year in [2030, 2199] {
+        assert!(matches!(at(year), Ok(Some(user)) if user.name == "admin"));
+    }
+    for year in [2201, 2500] {
+        assert!(matches!(at(year), Err(SubjectError::Untrusted(_))));
     }
 }
