@@ -29,9 +29,11 @@ pub(crate) async fn sync(core: &ServerState) -> Result<()> {
         .filter(|group| *group != "apiregistration.k8s.io")
     {
         for version in versions(&registry, group) {
-            let custom = registry
-                .iter()
-                .any(|resource| resource.group == *group && resource.custom.is_some());
+            // No version has both: those of built-in kinds have nothing else.
+            let custom = registry.iter().any(|resource| {
+                let served = resource.version(&version).is_some_and(|it| it.served);
+                resource.group == *group && resource.custom.is_some() && served
+            });
             let name = format!("{version}.{group}");
             wanted.insert(name.clone(), local(&name, group, &version, custom));
         }

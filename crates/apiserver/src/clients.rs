@@ -14,6 +14,9 @@ use rustls::{DigitallySignedStruct, DistinguishedName, Error, RootCertStore, Sig
 use crate::auth::certificate::{self, SubjectError};
 use crate::identity::User;
 
+#[cfg(test)]
+mod tests;
+
 /// The authorities whose certificates prove identities.
 #[derive(Debug, Clone)]
 pub(crate) struct Authorities(Arc<dyn ClientCertVerifier>);
@@ -45,18 +48,65 @@ impl Authorities {
         Arc::new(Possession(self.0.clone()))
     }
 
-    /// The user that a certificate names, if the authorities stand for it.
+    /// The user that a certificate names, if the authorities stand for it at this time.
     ///
     /// # Errors
     /// See [`SubjectError`].
-    pub(crate) fn user(&self, chain: &[CertificateDer<'_>]) -> Result<Option<User>, SubjectError> {
+    fn user(
+        &self,
+        chain: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<Option<User>, SubjectError> {
         let Some((first, rest)) = chain.split_first() else {
             return Ok(None);
         };
         self.0
-            .verify_client_cert(first, rest, UnixTime::now())
+            .verify_client_cert(first, rest, now)
             .map_err(|error| SubjectError::Untrusted(error.to_string()))?;
         certificate::user(first)
+    }
+}
+
+/// The certificate that the client of a connection has presented, with those of its issuers.
+#[derive(Debug)]
+pub(crate) struct Presented {
+    authorities: Authorities,
+    chain: Vec<CertificateDer<'static>>,
+    user: Result<Option<User>, SubjectError>,
+    /// The last second in which all of a good chain is valid.
+    expires: Option<u64>,
+}
+
+impl Presented {
+    /// A chain, which is judged once as long as none of it expires.
+    pub(crate) fn new(
+        authorities: &Authorities,
+        chain: &[CertificateDer<'static>],
+        now: UnixTime,
+    ) -> Self {
+        let user = authorities.user(chain, now);
+        let expires = match user {
+            Ok(_) => chain.iter().filter_map(|it| certificate::expires(it)).min(),
+            Err(_) => None,
+        };
+        Self {
+            authorities: authorities.clone(),
+            chain: chain.to_vec(),
+            user,
+            expires,
+        }
+    }
+
+    /// The user of a request at this time: a connection may outlast its certificate.
+    ///
+    /// # Errors
+    /// See [`SubjectError`].
+    pub(crate) fn user(&self, now: UnixTime) -> Result<Option<User>, SubjectError> {
+        match self.expires {
+            // Another chain to an authority may do without what has expired.
+            Some(expires) if now.as_secs() > expires => self.authorities.user(&self.chain, now),
+            _ => self.user.clone(),
+        }
     }
 }
 
@@ -83,7 +133,7 @@ impl ClientCertVerifier for Possession {
         _intermediates: &[CertificateDer<'_>],
         _now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        // No identity follows from this: that is left to `Authorities::user`.
+        // No identity follows from this: that is left to [`Presented`].
         Ok(ClientCertVerified::assertion())
     }
 

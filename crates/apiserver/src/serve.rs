@@ -12,14 +12,14 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepidle, set_tcp_keepintvl};
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::clients::Authorities;
+use crate::clients::{Authorities, Presented};
 use crate::connections::{ConnectionSlot, Connections, CountedStream};
 use crate::limits::{DRAIN, STREAM_QUEUE};
 use crate::pki::Identity;
@@ -165,21 +165,28 @@ async fn one(
         Err(_) => return tracing::debug!(%peer, "TLS handshake took too long"),
     };
     let session = stream.get_ref().1;
-    let user = match (&tls.authorities, session.peer_certificates()) {
-        (Some(authorities), Some(chain)) => authorities.user(chain),
-        _ => Ok(None),
+    let presented = match (&tls.authorities, session.peer_certificates()) {
+        (Some(authorities), Some(chain)) => {
+            Some(Presented::new(authorities, chain, UnixTime::now()))
+        }
+        _ => None,
     };
-    if let Err(error) = &user {
-        tracing::debug!(%peer, %error, "client certificate is of no use");
-    }
+    let presented = Arc::new(presented);
     let http2 = session.alpn_protocol() == Some(b"h2");
     let connection = place.connection.clone();
     let counters = server.0.counters.clone();
     let service = service_fn(move |request: Request<hyper::body::Incoming>| {
-        let (server, user) = (server.clone(), user.clone());
+        let (server, presented) = (server.clone(), presented.clone());
         let in_flight = connection.request();
         let connection = connection.clone();
         async move {
+            let user = match &*presented {
+                Some(presented) => presented.user(UnixTime::now()),
+                None => Ok(None),
+            };
+            if let Err(error) = &user {
+                tracing::debug!(%peer, %error, "client certificate is of no use");
+            }
             let response = server.handle_remote(request, user, &connection).await;
             if response.status() == http::StatusCode::SWITCHING_PROTOCOLS {
                 connection.upgraded();

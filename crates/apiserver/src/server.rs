@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use allot_apimachinery::Status;
 use allot_store::Backend;
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
@@ -89,8 +90,10 @@ impl Server {
             deadline: None,
             peer: connection.as_ref().map(|connection| connection.peer),
         };
+        let distrusted = parts.extensions.remove::<Distrusted>().is_some();
         let mut exchange = Exchange {
             request,
+            distrusted,
             connection: connection.clone(),
             flow: None,
             seat: None,
@@ -172,7 +175,7 @@ impl Server {
 
     /// Answers a request of a connection: of the API, or of the page beside it. As in kube-apiserver a client certificate
     /// takes precedence over a bearer token, and one that is not trusted or cannot be read is a failed authentication
-    /// unless a token succeeds.
+    /// unless a token succeeds. The audit log has that as well.
     pub(crate) async fn handle_remote(
         &self,
         mut request: Request<hyper::body::Incoming>,
@@ -191,16 +194,11 @@ impl Server {
             return self.page(&handler, request, connection).await;
         }
         request.extensions_mut().insert(connection.clone());
-        match certificate {
-            Ok(user) => self.handle(request, user).await,
-            Err(_) if matches!(credential::bearer(request.headers()), Ok(Some(_))) => {
-                self.handle(request, None).await
-            }
-            Err(_) => {
-                let status = allot_apimachinery::Status::unauthorized("Unauthorized");
-                crate::encode::value_response(401, &status.to_json(), MediaType::JSON)
-            }
-        }
+        let user = certificate.unwrap_or_else(|_| {
+            request.extensions_mut().insert(Distrusted);
+            None
+        });
+        self.handle(request, user).await
     }
 
     /// The answer with an eye on how fast its client takes it.
@@ -278,6 +276,7 @@ impl Server {
         let core = &self.0;
         let Exchange {
             request,
+            distrusted,
             connection,
             flow,
             seat,
@@ -285,6 +284,10 @@ impl Server {
         } = &mut *exchange;
         let user = match user {
             Some(user) => Ok(user),
+            // It is not anonymous either; only a token can prove an identity now.
+            None if *distrusted && !matches!(credential::bearer(&request.headers), Ok(Some(_))) => {
+                Err(Status::unauthorized("Unauthorized").into())
+            }
             None => {
                 core.authenticator
                     .authenticate(core, &mut request.headers)
@@ -378,9 +381,15 @@ fn without_body(mut response: Response<Body>) -> Response<Body> {
     response.map(|_| Body::empty())
 }
 
+/// Marks a request of a connection whose client certificate is not trusted or cannot be read.
+#[derive(Clone, Copy)]
+pub(crate) struct Distrusted;
+
 /// A request in the server, with data that is not passed to its handler.
 struct Exchange {
     request: Incoming,
+    /// The client certificate of its connection is not trusted or cannot be read.
+    distrusted: bool,
     /// The connection that it came on.
     connection: Option<Arc<Connection>>,
     /// The flow schema and priority level of the request.

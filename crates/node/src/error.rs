@@ -54,6 +54,15 @@ pub enum Error {
     },
 }
 
+/// Whether a webhook or a policy refused a request, and not the API server itself. They refuse with any code, also with those
+/// of an invalid object, and may permit it later.
+#[must_use]
+pub fn is_refused_by_admission(status: &kube::core::Status) -> bool {
+    // Texts of kube-apiserver, of which there are no others.
+    let texts = ["AdmissionPolicy '", "admission webhook "];
+    texts.iter().any(|text| status.message.contains(text))
+}
+
 /// A file or directory that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {source}", path = .path.display())]

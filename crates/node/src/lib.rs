@@ -69,7 +69,7 @@ pub use config::{
     CNI_BIN_DIRS, CNI_CONF_DIR, CRI_ENDPOINT, Config, HARDWARE, ImageMode, Images, LogLimits,
     NetworkSettings, PodNetwork, RuntimeKind, SimulatedSlices, Tls,
 };
-pub use error::{Error, PathError};
+pub use error::{Error, PathError, is_refused_by_admission};
 pub use plugins::{ANY_OTHER, REGISTERED_DRIVERS, UNHEALTHY};
 pub use pressure::{EVICTION_HARD, ThresholdError, Thresholds};
 pub use sysctls::Sysctls;

@@ -15,8 +15,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::config::{Config, RuntimeKind};
-use crate::error::Error;
-use crate::error::api_message;
+use crate::error::{Error, api_message, is_refused_by_admission};
 use crate::images::Images;
 use crate::memory::Memory;
 use crate::plugins::{ANY_OTHER, REGISTERED_DRIVERS};
@@ -26,6 +25,8 @@ use crate::runtime::{Condition, DynRuntime, Runtime};
 use conditions::conditions;
 
 mod conditions;
+#[cfg(test)]
+mod tests;
 
 /// Parts of the status that are not in the configuration.
 #[derive(Debug, Clone)]
@@ -75,14 +76,9 @@ pub(crate) async fn register(
     loop {
         match try_register(&api, config, facts).await {
             Ok(node) => return Ok(node),
-            Err(kube::Error::Api(status))
-                if (status.code == 422 || status.code == 400) && !status.is_conflict() =>
-            {
-                let source = Box::new(kube::Error::Api(status));
-                return Err(Error::Register {
-                    name: config.node_name.clone(),
-                    source,
-                });
+            Err(error) if is_final(&error) => {
+                let (name, source) = (config.node_name.clone(), Box::new(error));
+                return Err(Error::Register { name, source });
             }
             Err(error) => {
                 let error = api_message(&error);
@@ -96,6 +92,16 @@ pub(crate) async fn register(
             }
         }
     }
+}
+
+/// Whether the API server will not accept the node later either. A webhook or a policy may.
+fn is_final(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else {
+        return false;
+    };
+    (status.code == 422 || status.code == 400)
+        && !status.is_conflict()
+        && !is_refused_by_admission(status)
 }
 
 /// The value of [`REGISTERED_DRIVERS`] of a node where no driver registered yet.
@@ -417,30 +423,4 @@ pub(crate) async fn renew(
         .create(&PostParams::default(), &lease)
         .await
         .map(drop)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_node_that_was_taken_for_lost_says_that_it_is_not() {
-        let said = |status: &str, reason: &str| {
-            json!({"conditions": [
-                {"type": "Ready", "status": status, "reason": reason, "lastHeartbeatTime": "2026-01-01T00:00:00Z"},
-            ]})
-        };
-        let node = |status: Value| {
-            let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": status});
-            serde_json::from_value::<Node>(node).expect("a node")
-        };
-        let own = said("True", "KubeletReady");
-        let mut later = own.clone();
-        later["conditions"][0]["lastHeartbeatTime"] = "2026-01-01T01:00:00Z".into();
-        assert!(!differs(&node(later), &own));
-        assert!(differs(&node(said("Unknown", "NodeStatusUnknown")), &own));
-        assert!(differs(&node(said("True", "Other")), &own));
-        assert!(differs(&node(json!({})), &own));
-        assert!(!differs(&node(own), &json!({})));
-    }
 }

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// The user of the API server towards kubelets, with permission for nothing else.
 pub(super) const KUBELET_CLIENT: &str = "kube-apiserver-kubelet-client";
@@ -43,7 +43,6 @@ pub(super) fn serving_identity(
 /// client CAs (PEM), as kube-apiserver does.
 pub(super) async fn publish(server: &Server, clients: &str) -> anyhow::Result<()> {
     let client = Client::new(server.client_service(User::admin()), "kube-system");
-    let params = PatchParams::apply(MANAGER).force();
     let subject =
         json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": KUBELET_CLIENT});
     let role = json!({
@@ -51,20 +50,86 @@ pub(super) async fn publish(server: &Server, clients: &str) -> anyhow::Result<()
     });
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-        "metadata": {"name": KUBELET_CLIENT}, "roleRef": role, "subjects": [subject],
+        "metadata": {"name": KUBELET_CLIENT}, "roleRef": &role, "subjects": [&subject],
     });
-    Api::<ClusterRoleBinding>::all(client.clone())
-        .patch(KUBELET_CLIENT, &params, &Patch::Apply(binding))
-        .await
-        .context("role binding of the API server's kubelet client")?;
+    let bindings = Api::<ClusterRoleBinding>::all(client.clone());
+    apply(&bindings, KUBELET_CLIENT, binding, |known| {
+        known["roleRef"] == role && known["subjects"] == json!([subject])
+    })
+    .await
+    .context("role binding of the API server's kubelet client")?;
     let name = "extension-apiserver-authentication";
     let map = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name},
         "data": {"client-ca-file": clients},
     });
-    Api::<ConfigMap>::default_namespaced(client)
-        .patch(name, &params, &Patch::Apply(map))
-        .await
-        .context("config map with the client CA")?;
-    Ok(())
+    let maps = Api::<ConfigMap>::default_namespaced(client);
+    apply(&maps, name, map, |known| {
+        known["data"]["client-ca-file"] == clients
+    })
+    .await
+    .context("config map with the client CA")
+}
+
+/// Applies an object unless it is there as it should be. A webhook, a policy or a priority level that refuses it does not keep
+/// the server from starting: only a server that runs lets users correct them.
+async fn apply<K>(
+    api: &Api<K>,
+    name: &str,
+    wanted: Value,
+    is_right: impl Fn(&Value) -> bool,
+) -> anyhow::Result<()>
+where
+    K: Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,
+{
+    let applied = async {
+        let known = api.get_opt(name).await?;
+        let known = known.and_then(|known| serde_json::to_value(known).ok());
+        if !known.is_some_and(|known| is_right(&known)) {
+            let params = PatchParams::apply(MANAGER).force();
+            api.patch(name, &params, &Patch::Apply(wanted)).await?;
+        }
+        Ok::<_, kube::Error>(())
+    };
+    match applied.await {
+        Err(kube::Error::Api(status)) => {
+            let why = status.message;
+            tracing::error!(name, why, "an object of the API server is refused");
+            Ok(())
+        }
+        applied => Ok(applied?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+    use kube::api::{DeleteParams, PostParams};
+
+    use super::*;
+
+    /// The server ended at its start, and only a server that runs can delete the webhook.
+    #[tokio::test]
+    async fn regression_a_broken_webhook_does_not_keep_the_server_from_starting() {
+        let server = Server::in_memory().await.unwrap();
+        let client = Client::new(server.client_service(User::admin()), "default");
+        let hooks = Api::<ValidatingWebhookConfiguration>::all(client.clone());
+        let broken = json!({
+            "metadata": {"name": "broken"},
+            "webhooks": [{
+                "name": "broken.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+                "clientConfig": {"service": {"namespace": "default", "name": "none"}},
+                "rules": [{"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"], "operations": ["*"]}],
+            }],
+        });
+        let broken = serde_json::from_value(broken).unwrap();
+        hooks.create(&PostParams::default(), &broken).await.unwrap();
+        publish(&server, "a CA").await.unwrap();
+        let bindings = Api::<ClusterRoleBinding>::all(client);
+        assert!(bindings.get_opt(KUBELET_CLIENT).await.unwrap().is_none());
+        let deleted = hooks.delete("broken", &DeleteParams::default()).await;
+        assert!(deleted.is_ok());
+        publish(&server, "a CA").await.unwrap();
+        assert!(bindings.get_opt(KUBELET_CLIENT).await.unwrap().is_some());
+    }
 }

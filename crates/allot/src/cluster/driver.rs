@@ -2,10 +2,11 @@
 
 use allot_driver::classic::ClassicVersion;
 use allot_hardware::Fleet;
+use allot_node::is_refused_by_admission;
 use anyhow::{Context, bail, ensure};
 use k8s_openapi::api::resource::v1::DeviceClass;
 use kube::api::PostParams;
-use kube::{Api, Client};
+use kube::{Api, Client, Resource, ResourceExt as _};
 
 use super::{Args, Driver, children};
 use crate::gpus;
@@ -126,8 +127,7 @@ async fn net_driver(client: &Client) -> anyhow::Result<children::Driver> {
         .await
         .context("cannot ask the API server what it serves")?;
     if version != Some(ClassicVersion::V1alpha2) && serves_devices(client).await? {
-        allot_driver_net::install_v1(client)
-            .await
+        unless_refused(allot_driver_net::install_v1(client).await, "network driver")
             .context("cannot install what the network driver needs")?;
         return Ok(children::Driver::Interfaces);
     }
@@ -135,8 +135,7 @@ async fn net_driver(client: &Client) -> anyhow::Result<children::Driver> {
         version == Some(ClassicVersion::V1alpha2),
         "the network drivers need resource.k8s.io/v1 or v1alpha2; pass --dra, with --emulated-version 1.27 or newer, or none"
     );
-    allot_driver_net::install(client)
-        .await
+    unless_refused(allot_driver_net::install(client).await, "network driver")
         .context("cannot install the kinds of the network driver")?;
     Ok(children::Driver::Net)
 }
@@ -144,20 +143,99 @@ async fn net_driver(client: &Client) -> anyhow::Result<children::Driver> {
 /// Creates the example driver's class unless it exists.
 async fn create_device_class(client: &Client) -> anyhow::Result<()> {
     let class: DeviceClass = serde_saphyr::from_str(DEVICE_CLASS)?;
-    let created = Api::all(client.clone())
-        .create(&PostParams::default(), &class)
-        .await;
-    match created {
+    create_missing(&Api::all(client.clone()), &class)
+        .await
+        .context("cannot create the example driver's device class")
+}
+
+/// Creates an object unless it is there. A webhook, a policy or a priority level that refuses it does not keep the cluster
+/// from starting: only a cluster that runs lets users correct them.
+///
+/// # Errors
+/// The object is invalid.
+pub(super) async fn create_missing<K>(api: &Api<K>, object: &K) -> Result<(), kube::Error>
+where
+    K: Clone + std::fmt::Debug + Resource + serde::Serialize + serde::de::DeserializeOwned,
+{
+    let name = object.name_any();
+    let created = async {
+        // A webhook refuses to create also what is there.
+        if api.get_opt(&name).await?.is_none() {
+            api.create(&PostParams::default(), object).await?;
+        }
+        Ok::<_, kube::Error>(())
+    };
+    unless_refused(created.await, &name)
+}
+
+/// Lets the cluster start although the API server refuses an object, unless the object is invalid.
+fn unless_refused(result: Result<(), kube::Error>, what: &str) -> Result<(), kube::Error> {
+    match result {
         Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
-        other => other
-            .map(|_| ())
-            .context("cannot create the example driver's device class"),
+        Err(kube::Error::Api(status))
+            if !status.is_invalid() || is_refused_by_admission(&status) =>
+        {
+            let why = status.message;
+            tracing::error!(what, why, "an object of the cluster is refused");
+            Ok(())
+        }
+        result => result,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use allot_apiserver::Server;
+    use allot_apiserver::identity::User;
+    use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+
     use super::*;
+
+    /// The cluster ended at its start, and only a cluster that runs can delete the webhook.
+    #[tokio::test]
+    async fn regression_a_webhook_that_refuses_the_class_does_not_keep_the_cluster_from_starting() {
+        let server = Server::in_memory().await.expect("a server");
+        let client = Client::new(server.client_service(User::admin()), "default");
+        let hooks = Api::<ValidatingWebhookConfiguration>::all(client.clone());
+        let refuses: ValidatingWebhookConfiguration = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "refuses"},
+            "webhooks": [{
+                "name": "refuses.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+                "clientConfig": {"service": {"namespace": "default", "name": "none"}},
+                "rules": [{"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"], "operations": ["*"]}],
+            }],
+        }))
+        .expect("a configuration");
+        let created = hooks.create(&PostParams::default(), &refuses).await;
+        created.expect("the configuration");
+        let classes = Api::<DeviceClass>::all(client.clone());
+        create_device_class(&client).await.expect("no error");
+        assert_eq!(
+            classes
+                .list(&Default::default())
+                .await
+                .expect("a list")
+                .items
+                .len(),
+            0
+        );
+        let deleted = hooks.delete("refuses", &Default::default()).await;
+        assert!(deleted.is_ok(), "{deleted:?}");
+        create_device_class(&client).await.expect("the class");
+        assert_eq!(
+            classes
+                .list(&Default::default())
+                .await
+                .expect("a list")
+                .items
+                .len(),
+            1
+        );
+        let mut wrong: DeviceClass = serde_saphyr::from_str(DEVICE_CLASS).expect("YAML");
+        wrong.metadata.name = Some("Wrong".to_owned());
+        let refused = create_missing(&classes, &wrong).await;
+        assert!(matches!(refused, Err(kube::Error::Api(status)) if status.is_invalid()));
+    }
 
     #[test]
     fn the_example_class_selects_the_example_driver() {

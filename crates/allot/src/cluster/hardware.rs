@@ -11,7 +11,7 @@ use allot_hardware::Fleet;
 use allot_node::{HARDWARE, SimulatedSlices};
 use anyhow::{Context, ensure};
 use k8s_openapi::api::resource::v1::DeviceClass;
-use kube::api::{DynamicObject, PostParams};
+use kube::api::DynamicObject;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -116,13 +116,9 @@ pub(super) async fn create_classes(client: &Client, fleet: &Fleet) -> anyhow::Re
             },
             data: json!({"spec": class.spec}),
         };
-        match api.create(&PostParams::default(), &object).await {
-            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
-            other => {
-                let name = &class.name;
-                other.with_context(|| format!("cannot create the device class {name}"))?;
-            }
-        }
+        super::driver::create_missing(&api, &object)
+            .await
+            .with_context(|| format!("cannot create the device class {}", class.name))?;
     }
     Ok(())
 }

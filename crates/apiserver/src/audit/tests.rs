@@ -8,7 +8,7 @@ use super::policy::Decision;
 use super::*;
 use crate::config::Config;
 use crate::request::{Query, RequestInfo};
-use crate::server::Server;
+use crate::server::{Distrusted, Server};
 
 const POLICY: &str = "
 apiVersion: audit.k8s.io/v1
@@ -243,6 +243,41 @@ async fn events_say_what_the_policy_wants() {
     );
     assert_eq!(refused["responseStatus"]["code"], 403);
     assert_eq!(refused["responseStatus"]["reason"], "Forbidden");
+}
+
+/// Requests with a certificate that is not trusted were answered before the log could have them.
+#[tokio::test]
+async fn regression_requests_with_distrusted_certificates_are_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("audit.log");
+    let policy = "omitStages: [RequestReceived]\nrules: [{level: Metadata}]";
+    let (server, audit) = server(policy, &file, Rotation::default()).await;
+    for (path, token) in [
+        ("/api/v1/secrets", None),
+        ("/livez", None),
+        ("/livez", Some("Basic YTpi")),
+        ("/livez", Some("Bearer wrong")),
+    ] {
+        let mut request = http::Request::get(path);
+        if let Some(token) = token {
+            request = request.header("authorization", token);
+        }
+        let mut request = request.body(Full::new(bytes::Bytes::new())).unwrap();
+        request.extensions_mut().insert(Distrusted);
+        let response = server.handle(request, None).await;
+        assert_eq!(response.status(), 401, "{path} {token:?}");
+        assert!(response.headers().contains_key("audit-id"));
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(body["reason"], "Unauthorized");
+    }
+    audit.flush();
+    let events = lines(&file);
+    assert_eq!(events.len(), 4, "{events:?}");
+    for event in events {
+        assert_eq!(event["responseStatus"]["code"], 401, "{event}");
+        assert_eq!(event["user"], json!({}), "{event}");
+    }
 }
 
 #[tokio::test]

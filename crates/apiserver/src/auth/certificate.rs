@@ -99,6 +99,13 @@ pub(crate) fn user(der: &[u8]) -> Result<Option<User>, SubjectError> {
     Ok(Some(user))
 }
 
+/// The last second in which a certificate is valid, since the epoch; `None` if it cannot be read.
+pub(crate) fn expires(der: &[u8]) -> Option<u64> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    let last = certificate.validity().not_after.timestamp();
+    Some(u64::try_from(last).unwrap_or(0))
+}
+
 /// The subject of a request for a certificate, PEM.
 ///
 /// # Errors

@@ -350,6 +350,9 @@ async fn built_in_kinds_come_before_definitions() {
     let policies = format!("{group}/v1/namespaces/default/networkpolicies");
     let policy = json!({"metadata": {"name": "kept"}, "spec": {"podSelector": {}}});
     assert_eq!(admin(&server, "POST", &policies, policy).await.0, 201);
+    // It is made again with those of the definitions.
+    let service = "/apis/apiregistration.k8s.io/v1/apiservices/v1.networking.k8s.io";
+    assert_eq!(admin(&server, "DELETE", service, Value::Null).await.0, 200);
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let of = |plural: &str, kind: &str, versions: &[&str]| {
         let versions = versions.iter().enumerate().map(|(index, name)| {
@@ -385,6 +388,16 @@ async fn built_in_kinds_come_before_definitions() {
         (code == 200).then_some(()).ok_or(code)
     })
     .await;
+    let again = until("the APIService is there again", || async {
+        let (code, made) = admin(&server, "GET", service, Value::Null).await;
+        (code == 200).then_some(made).ok_or(code)
+    })
+    .await;
+    let labels = &again["metadata"]["labels"];
+    assert_eq!(
+        labels["kube-aggregator.kubernetes.io/automanaged"],
+        "onstart"
+    );
     let shown = admin(&server, "GET", &format!("{group}/v1"), Value::Null)
         .await
         .1;
@@ -406,4 +419,61 @@ async fn built_in_kinds_come_before_definitions() {
     .await;
     let kept = format!("{policies}/kept");
     assert_eq!(admin(&server, "GET", &kept, Value::Null).await.0, 200);
+}
+
+/// The attack: a kind in the group of webhooks and policies, about which they are not asked.
+#[tokio::test]
+async fn policies_are_asked_about_kinds_in_their_group() {
+    let server = Server::in_memory().await.unwrap();
+    let group = "/apis/admissionregistration.k8s.io";
+    let policy = json!({"metadata": {"name": "p"}, "spec": {
+        "matchConstraints": {"resourceRules": [
+            {"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"], "operations": ["CREATE"]}]},
+        "validations": [{"expression": "!object.metadata.name.startsWith('bad')"}],
+    }});
+    let binding = json!({
+        "metadata": {"name": "p"}, "spec": {"policyName": "p", "validationActions": ["Deny"]},
+    });
+    for (path, object) in [
+        ("validatingadmissionpolicies", policy),
+        ("validatingadmissionpolicybindings", binding),
+    ] {
+        let (code, answer) = admin(&server, "POST", &format!("{group}/v1/{path}"), object).await;
+        assert_eq!(code, 201, "{answer}");
+    }
+    let definition = json!({
+        "metadata": {
+            "name": "foos.admissionregistration.k8s.io",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, a test"},
+        },
+        "spec": {
+            "group": "admissionregistration.k8s.io", "scope": "Cluster",
+            "names": {"plural": "foos", "singular": "foo", "kind": "Foo"},
+            "versions": [{
+                "name": "v7", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object"}},
+            }],
+        },
+    });
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let (code, answer) = admin(&server, "POST", definitions, definition).await;
+    assert_eq!(code, 201, "{answer}");
+    let foos = format!("{group}/v7/foos");
+    until("the kind is served", || async {
+        let code = admin(&server, "GET", &foos, Value::Null).await.0;
+        (code == 200).then_some(()).ok_or(code)
+    })
+    .await;
+    let foo = |name: &str| {
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v7", "kind": "Foo", "metadata": {"name": name},
+        })
+    };
+    let (code, answer) = admin(&server, "POST", &foos, foo("bad")).await;
+    assert_eq!(code, 422, "{answer}");
+    assert_eq!(admin(&server, "POST", &foos, foo("good")).await.0, 201);
+    // What could take the policy away stays possible.
+    let other = json!({"metadata": {"name": "bad"}, "spec": {"policyName": "p", "validationActions": ["Deny"]}});
+    let bindings = format!("{group}/v1/validatingadmissionpolicybindings");
+    assert_eq!(admin(&server, "POST", &bindings, other).await.0, 201);
 }

@@ -207,3 +207,24 @@ async fn names_of_services_may_begin_with_a_digit_since_1_36() {
     let server = server_of(36).await;
     assert_eq!(admin(&server, "POST", path, service).await.0, 201);
 }
+
+/// A scheduler could give pods any label also where upstream takes none from it.
+#[tokio::test]
+async fn pods_get_the_labels_of_bindings_since_1_35() {
+    const PODS: &str = "/api/v1/namespaces/default/pods";
+    let pod =
+        json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let binding = json!({
+        "metadata": {"name": "p", "labels": {"a": "b"}}, "target": {"kind": "Node", "name": "n"},
+    });
+    for (minor, expected) in [(34, Value::Null), (35, json!({"a": "b"}))] {
+        let server = server_of(minor).await;
+        admin(&server, "POST", PODS, pod.clone()).await;
+        let path = format!("{PODS}/p/binding");
+        let (code, body) = admin(&server, "POST", &path, binding.clone()).await;
+        assert_eq!(code, 201, "{body}");
+        let (_, bound) = admin(&server, "GET", &format!("{PODS}/p"), Value::Null).await;
+        assert_eq!(bound["spec"]["nodeName"], "n", "{bound}");
+        assert_eq!(bound["metadata"]["labels"], expected, "1.{minor}");
+    }
+}

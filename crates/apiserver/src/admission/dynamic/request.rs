@@ -136,7 +136,9 @@ impl<'a> Request<'a> {
 
     /// Whether the request is for the admission configuration, which must not be able to block changes of itself.
     pub fn is_configuration(&self) -> bool {
-        self.target.resource.group == super::backend::GROUP
+        let resource = &self.target.resource;
+        // A definition in the group is nothing that admission depends on.
+        resource.group == super::backend::GROUP && resource.custom.is_none()
     }
 
     /// Policies do not apply to these: evaluating policies depends on them, and policies themselves must stay

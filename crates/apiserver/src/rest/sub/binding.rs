@@ -3,7 +3,7 @@
 use allot_apimachinery::Status;
 use allot_apimachinery::gvk::GroupResource;
 use allot_apimachinery::quote::quote;
-use allot_model::features::Release;
+use allot_model::features::{Feature, Release};
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
@@ -68,6 +68,7 @@ async fn bind(call: &Call<'_>, binding: &Value) -> Result<()> {
         [one] => return Err(ApiError::unknown(one.as_str())),
         all => return Err(ApiError::unknown(format!("[{}]", all.join(", ")))),
     }
+    let features = &call.core.config.features;
     call.change(|pod| {
         let resource = GroupResource::new(PODS.0, format!("{}/binding", PODS.1));
         let conflict =
@@ -103,11 +104,13 @@ async fn bind(call: &Call<'_>, binding: &Value) -> Result<()> {
         if let Some(annotations) = binding["metadata"]["annotations"].as_object() {
             child_mut(&mut pod["metadata"], "annotations").extend(annotations.clone());
         }
-        if let Some(labels) = binding["metadata"]["labels"].as_object() {
+        if features.enabled(Feature::PodTopologyLabelsAdmission)
+            && let Some(labels) = binding["metadata"]["labels"].as_object()
+        {
             child_mut(&mut pod["metadata"], "labels").extend(labels.clone());
         }
         mark_scheduled(pod);
-        if call.core.config.features.release() >= Release::new(35) {
+        if features.release() >= Release::new(35) {
             child_mut(pod, "status").remove("nominatedNodeName");
         }
         Ok(())

@@ -1,0 +1,276 @@
+//! Attacks with certificates of clients: which handshakes fail, and which certificates prove nothing after one.
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair,
+};
+use rustls::client::ResolvesClientCert;
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::sign::CertifiedKey;
+use rustls::version::{TLS12, TLS13};
+use rustls::{
+    CertificateError, ClientConfig, ClientConnection, HandshakeKind, ServerConfig,
+    ServerConnection, SupportedProtocolVersion,
+};
+
+use super::*;
+use crate::identity::MASTERS;
+
+static VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
+
+type Chain = Vec<CertificateDer<'static>>;
+
+/// An authority. All of them have the same name.
+struct Signer {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: rcgen::Certificate,
+}
+
+impl Signer {
+    fn new() -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.distinguished_name = subject("kubernetes");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let certificate = params.self_signed(&key).unwrap();
+        let issuer = Issuer::new(params, key);
+        Self {
+            issuer,
+            certificate,
+        }
+    }
+
+    fn sign(&self, params: &CertificateParams, key: &KeyPair) -> Chain {
+        let signed = params.signed_by(key, &self.issuer).unwrap();
+        vec![signed.der().clone()]
+    }
+}
+
+fn subject(name: &str) -> DistinguishedName {
+    let mut subject = DistinguishedName::new();
+    subject.push(DnType::OrganizationName, MASTERS);
+    subject.push(DnType::CommonName, name);
+    subject
+}
+
+/// A certificate of an administrator.
+fn admin() -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = subject("admin");
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    params
+}
+
+fn der(key: &KeyPair) -> PrivateKeyDer<'static> {
+    PrivatePkcs8KeyDer::from(key.serialize_der()).into()
+}
+
+/// A client that presents a chain also if the key is of another certificate.
+#[derive(Debug)]
+struct Presents(Arc<CertifiedKey>);
+
+impl ResolvesClientCert for Presents {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.clone())
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+struct Side {
+    provider: Arc<rustls::crypto::CryptoProvider>,
+    authorities: Authorities,
+    server: Arc<ServerConfig>,
+    roots: RootCertStore,
+}
+
+impl Side {
+    /// A server that trusts clients of an authority.
+    fn of(signer: &Signer) -> Self {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let pem = signer.certificate.pem();
+        let authorities = Authorities::read(&pem, provider.clone()).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let server = ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_client_cert_verifier(authorities.handshake())
+            .with_single_cert(signer.sign(&params, &key), der(&key))
+            .unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(signer.certificate.der().clone()).unwrap();
+        Self {
+            provider,
+            authorities,
+            server: Arc::new(server),
+            roots,
+        }
+    }
+
+    fn client(
+        &self,
+        chain: Chain,
+        key: &KeyPair,
+        version: &'static SupportedProtocolVersion,
+    ) -> Arc<ClientConfig> {
+        let key = rustls::crypto::ring::sign::any_supported_type(&der(key)).unwrap();
+        let presents = Presents(Arc::new(CertifiedKey::new(chain, key)));
+        let client = ClientConfig::builder_with_provider(self.provider.clone())
+            .with_protocol_versions(&[version])
+            .unwrap()
+            .with_root_certificates(self.roots.clone())
+            .with_client_cert_resolver(Arc::new(presents));
+        Arc::new(client)
+    }
+
+    /// The server's side of a connection after the handshake.
+    fn connect(&self, client: &Arc<ClientConfig>) -> Result<ServerConnection, Error> {
+        let mut server = ServerConnection::new(self.server.clone())?;
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut client = ClientConnection::new(client.clone(), name)?;
+        while client.wants_write() || server.wants_write() {
+            let mut sent = Vec::new();
+            while client.wants_write() {
+                client.write_tls(&mut sent).unwrap();
+            }
+            let mut sent = &sent[..];
+            while !sent.is_empty() {
+                server.read_tls(&mut sent).unwrap();
+                server.process_new_packets()?;
+            }
+            let mut answer = Vec::new();
+            while server.wants_write() {
+                server.write_tls(&mut answer).unwrap();
+            }
+            let mut answer = &answer[..];
+            while !answer.is_empty() {
+                client.read_tls(&mut answer).unwrap();
+                client.process_new_packets()?;
+            }
+        }
+        assert!(!server.is_handshaking());
+        Ok(server)
+    }
+
+    fn presented(&self, connection: &ServerConnection) -> Presented {
+        let chain = connection.peer_certificates().unwrap();
+        Presented::new(&self.authorities, chain, UnixTime::now())
+    }
+
+    fn user(&self, connection: &ServerConnection) -> Result<Option<User>, SubjectError> {
+        self.presented(connection).user(UnixTime::now())
+    }
+}
+
+#[test]
+fn only_certificates_that_are_good_now_prove_an_identity() {
+    let (signer, foreign) = (Signer::new(), Signer::new());
+    let side = Side::of(&signer);
+    let key = KeyPair::generate().unwrap();
+    let good = signer.sign(&admin(), &key);
+    let mut expired = admin();
+    expired.not_after = rcgen::date_time_ymd(2001, 1, 1);
+    let mut future = admin();
+    future.not_before = rcgen::date_time_ymd(3000, 1, 1);
+    let mut serving = admin();
+    serving.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let with_authority = |mut chain: Chain| {
+        chain.push(foreign.certificate.der().clone());
+        chain
+    };
+    // The owner of a certificate issues another one with it.
+    let own_key = KeyPair::generate().unwrap();
+    let own = signer.sign(&admin(), &own_key);
+    let issuer = Issuer::new(admin(), own_key);
+    let issued = admin().signed_by(&key, &issuer).unwrap();
+    let issued = [vec![issued.der().clone()], own].concat();
+    let alone = admin().self_signed(&key).unwrap();
+    for (what, chain) in [
+        ("expired", signer.sign(&expired, &key)),
+        ("not valid yet", signer.sign(&future, &key)),
+        ("of a server", signer.sign(&serving, &key)),
+        ("of another authority", foreign.sign(&admin(), &key)),
+        (
+            "with its authority",
+            with_authority(foreign.sign(&admin(), &key)),
+        ),
+        ("issued by a client", issued),
+        ("signed by itself", vec![alone.der().clone()]),
+    ] {
+        for version in VERSIONS {
+            let connection = side.connect(&side.client(chain.clone(), &key, version));
+            let user = side.user(&connection.unwrap());
+            assert!(
+                matches!(user, Err(SubjectError::Untrusted(_))),
+                "{what}: {user:?}"
+            );
+        }
+    }
+    for version in VERSIONS {
+        let connection = side.connect(&side.client(good.clone(), &key, version));
+        let user = side.user(&connection.unwrap()).unwrap().unwrap();
+        assert_eq!(user.name, "admin");
+    }
+}
+
+/// Certificates are public. That of another user is of no use without its key, also of one that is not trusted.
+#[test]
+fn the_key_of_a_certificate_has_to_be_proven() {
+    let signer = Signer::new();
+    let side = Side::of(&signer);
+    let (key, wrong) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+    let foreign = Signer::new();
+    for chain in [signer.sign(&admin(), &key), foreign.sign(&admin(), &key)] {
+        for version in VERSIONS {
+            let connection = side.connect(&side.client(chain.clone(), &wrong, version));
+            assert_eq!(
+                connection.err(),
+                Some(CertificateError::BadSignature.into()),
+                "{version:?}"
+            );
+        }
+    }
+}
+
+/// A session that is resumed sends no certificate: the one that it began with is judged again.
+#[test]
+fn a_resumed_session_is_no_identity_by_itself() {
+    let (signer, foreign) = (Signer::new(), Signer::new());
+    let side = Side::of(&signer);
+    let key = KeyPair::generate().unwrap();
+    for version in VERSIONS {
+        let client = side.client(foreign.sign(&admin(), &key), &key, version);
+        for expected in [HandshakeKind::Full, HandshakeKind::Resumed] {
+            let connection = side.connect(&client).unwrap();
+            assert_eq!(connection.handshake_kind(), Some(expected), "{version:?}");
+            let user = side.user(&connection);
+            assert!(matches!(user, Err(SubjectError::Untrusted(_))), "{user:?}");
+        }
+    }
+}
+
+/// A connection that is kept open kept the identity of a certificate that had expired meanwhile.
+#[test]
+fn regression_a_connection_does_not_outlive_its_certificate() {
+    let signer = Signer::new();
+    let side = Side::of(&signer);
+    let key = KeyPair::generate().unwrap();
+    let mut until_2200 = admin();
+    until_2200.not_after = rcgen::date_time_ymd(2200, 1, 1);
+    let client = side.client(signer.sign(&until_2200, &key), &key, &TLS13);
+    let presented = side.presented(&side.connect(&client).unwrap());
+    let at = |year: u64| {
+        let since_1970 = std::time::Duration::from_secs((year - 1970) * 31_557_600);
+        presented.user(UnixTime::since_unix_epoch(since_1970))
+    };
+    for year in [2030, 2199] {
+        assert!(matches!(at(year), Ok(Some(user)) if user.name == "admin"));
+    }
+    for year in [2201, 2500] {
+        assert!(matches!(at(year), Err(SubjectError::Untrusted(_))));
+    }
+}
