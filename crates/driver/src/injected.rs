@@ -35,6 +35,9 @@ pub const FAILURE_TAINT: &str = "allot.dev/hardware-failed";
 
 /// How long a driver waits for its Node before it publishes devices without knowing of failures.
 const NODE_PATIENCE: Duration = Duration::from_secs(10);
+/// The same after the API server could not be reached, or was not ready. It is longer than the longest pause between two
+/// tries of the watch: slices cannot be written before the Node can be read.
+const UNREACHABLE_PATIENCE: Duration = Duration::from_secs(90);
 
 /// The failures of a node, by driver and device.
 pub type InjectedFailures = BTreeMap<String, BTreeMap<String, InjectedFailure>>;
@@ -162,7 +165,7 @@ async fn follow(
         });
     };
     let mut seen = std::pin::pin!(watcher::watch_object(nodes, node).default_backoff());
-    let patience = Instant::now() + NODE_PATIENCE;
+    let mut patience = Instant::now() + NODE_PATIENCE;
     loop {
         let waits = failures.borrow().is_none();
         tokio::select! {
@@ -178,8 +181,15 @@ async fn follow(
                 }
                 Some(Err(error)) => {
                     tracing::debug!(%error, "cannot watch the node for injected failures");
-                    if let watcher::Error::InitialListFailed(kube::Error::Api(_)) = error {
-                        unknown();
+                    match error {
+                        watcher::Error::InitialListFailed(kube::Error::Api(status))
+                            if status.code < 500 && status.code != 429 =>
+                        {
+                            if status.code == 403 {
+                                unknown();
+                            }
+                        }
+                        _ => patience = Instant::now() + UNREACHABLE_PATIENCE,
                     }
                 }
                 None => return,

@@ -1,3 +1,7 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http::{Request, Response};
+use kube::client::Body;
 use serde_json::json;
 
 use super::*;
@@ -114,4 +118,70 @@ fn an_annotation_is_for_several_drivers_and_may_be_wrong() {
         of_node(&PartialObjectMeta::default(), "leds.example.com"),
         Failures::default()
     );
+}
+
+/// The failures that a driver knows first, if its API server gives the answers to the first requests, and then the Node;
+/// `None` stands for a connection that is refused.
+async fn first_known(answers: &'static [Option<u16>]) -> Failures {
+    let requests = AtomicUsize::new(0);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let answer = answers.get(requests.fetch_add(1, Ordering::Relaxed));
+        let (code, body) = match answer {
+            Some(None) => (0, json!(null)),
+            Some(Some(code)) => {
+                let status = json!({"kind": "Status", "status": "Failure", "code": code});
+                (*code, status)
+            }
+            None => {
+                let text = json!({"leds.example.com": {"led-0": {"unplugged": true}}}).to_string();
+                let annotations = json!({INJECTED_FAILURES: text});
+                let node = json!({"metadata": {"name": "node-0", "annotations": annotations}});
+                let list = json!({
+                    "apiVersion": "v1", "kind": "NodeList", "metadata": {"resourceVersion": "1"}, "items": [node],
+                });
+                (200, list)
+            }
+        };
+        let watch = request
+            .uri()
+            .query()
+            .is_some_and(|it| it.contains("watch="));
+        async move {
+            if watch {
+                std::future::pending::<()>().await;
+            }
+            if code == 0 {
+                return Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
+            }
+            let response = Response::builder()
+                .status(code)
+                .body(Body::from(body.to_string().into_bytes()));
+            Ok(response.expect("a response"))
+        }
+    });
+    let nodes = Api::all(Client::new(service, "default"));
+    let (sender, mut failures) = watch::channel(None);
+    tokio::select! {
+        () = follow(nodes, "node-0", "leds.example.com", &sender) => panic!("the watch ended"),
+        known = failures.wait_for(Option::is_some) => known.expect("open").clone().expect("known"),
+    }
+}
+
+/// A device that had failed was there again for a while if the driver was restarted with or before the API server.
+#[tokio::test(start_paused = true)]
+async fn regression_failures_are_awaited_until_the_api_server_answers() {
+    let unplugged = failures(json!({"led-0": {"unplugged": true}}));
+    assert_eq!(first_known(&[]).await, unplugged);
+    assert_eq!(first_known(&[Some(503), Some(429)]).await, unplugged);
+    // For minutes.
+    assert_eq!(first_known(&[None; 10]).await, unplugged);
+    assert_eq!(first_known(&[Some(503); 10]).await, unplugged);
+    // It may not read the Node.
+    assert_eq!(first_known(&[Some(403); 50]).await, Failures::default());
+}
+
+/// A driver that cannot watch its Node for another reason publishes its devices all the same.
+#[tokio::test(start_paused = true)]
+async fn devices_are_not_held_back_by_errors() {
+    assert_eq!(first_known(&[Some(400); 50]).await, Failures::default());
 }
