@@ -69,11 +69,10 @@ impl Attempt<'_> {
         (!hint.is_empty()).then(|| format!("On node {}: {hint}", node.name))
     }
 
-    /// What the nearest node lacks: of the nodes that the pod allows, if there are any, the node with the most device requests
-    /// satisfied; among those, the one that the
-    /// fewest plugins reject; among those, the one where the most checks leave enough devices; among those, the one
-    /// where the most devices remain, then the first. Checks at most `most` devices. `None` if no node rejects the pod
-    /// for lack of devices.
+    /// What the nearest node lacks: of the nodes that the pod allows, the node with the most device requests satisfied;
+    /// among those, the one that the fewest plugins reject; among those, the one where the most checks leave enough devices;
+    /// among those, the one where the most devices remain, then the first. Checks at most `most` devices. `None` if no node
+    /// rejects the pod for lack of devices.
     pub(crate) fn explain_nearest(&self, unplaced: &FitError, most: usize) -> Option<String> {
         let devices = self.devices()?;
         let lacks_devices = |p: Plugin| p == Plugin::DynamicResources;
@@ -82,14 +81,10 @@ impl Attempt<'_> {
             return None;
         }
         let (mut nearest, mut work): (Option<(Rank, bool, &NodeInfo)>, usize) = (None, 0);
-        let rejected = || {
-            let nodes = unplaced.nodes.iter().zip(&self.snapshot.nodes);
-            nodes.filter_map(|(rejection, node)| Some((rejection.as_ref()?, node)))
-        };
-        // The work is for the nodes that the pod allows.
-        let allowed = rejected().filter(|(rejection, _)| !excludes(rejection));
-        let excluded = rejected().filter(|(rejection, _)| excludes(rejection));
-        for (rejection, node) in allowed.chain(excluded) {
+        // A node that lacks devices is one that the pod allows: the excluded ones, which rank lower, are not looked at.
+        let nodes = unplaced.nodes.iter().zip(&self.snapshot.nodes);
+        let nodes = nodes.filter_map(|(rejection, node)| Some((rejection.as_ref()?, node)));
+        for (rejection, node) in nodes.filter(|(rejection, _)| !excludes(rejection)) {
             let found = devices.nearness(node, &self.dra);
             let rank = self.ranked(node, rejection, Some(&found));
             if nearest.as_ref().is_none_or(|(best, ..)| rank > *best) {
