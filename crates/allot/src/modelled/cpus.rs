@@ -36,7 +36,8 @@ impl Cpus {
         }
         let mut used: BTreeSet<u64> = taken.values().flatten().copied().collect();
         let mut own = BTreeSet::new();
-        for (device, result) in results {
+        // Administrative access takes no device away from other claims.
+        for (device, result) in results.filter(|(_, it)| it.admin_access != Some(true)) {
             let (first, count) = self.range(device)?;
             let consumed = result.consumed_capacity.as_ref();
             let consumed = consumed.and_then(|consumed| consumed.get(&self.model.amount));
@@ -126,12 +127,15 @@ mod tests {
             "name": "numa1", "attributes": {"node": {"int": 1}, "cpus": {"int": 8}},
         }))
         .unwrap();
+        let result = |more: serde_json::Value| {
+            let mut result =
+                json!({"request": "r", "driver": "dra.cpu", "pool": "p", "device": "numa1"});
+            let more = more.as_object().unwrap().clone();
+            result.as_object_mut().unwrap().extend(more);
+            serde_json::from_value::<DeviceRequestAllocationResult>(result).unwrap()
+        };
         let take = |claim: &str, amount: &str| {
-            let result: DeviceRequestAllocationResult = serde_json::from_value(json!({
-                "request": "r", "driver": "dra.cpu", "pool": "p", "device": "numa1",
-                "consumedCapacity": {"dra.cpu/cpu": amount},
-            }))
-            .unwrap();
+            let result = result(json!({"consumedCapacity": {"dra.cpu/cpu": amount}}));
             let taken = cpus.take(claim, [(&device, &result)].into_iter());
             taken.map(|taken| cpus.variable(claim, &taken)).ok()
         };
@@ -146,5 +150,8 @@ mod tests {
         check("d", "4", "DRA_CPUSET_d=10-11,13-14");
         assert_eq!(take("e", "2"), None);
         check("e", "1", "DRA_CPUSET_e=15");
+        let monitor = result(json!({"adminAccess": true}));
+        let none = cpus.take("monitor", [(&device, &monitor)].into_iter());
+        assert_eq!(none.expect("no error"), BTreeSet::new());
     }
 }
