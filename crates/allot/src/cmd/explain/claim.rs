@@ -63,7 +63,11 @@ pub fn explain(
                 writeln!(out, "claim {key} is allocated, for {}", some(&consumers))?;
             }
             (true, true) => match loaded.waits_for(&key.to_string()).strip_prefix(" of ") {
-                Some(owner) => writeln!(out, "claim {key} of {owner}, is allocated")?,
+                Some(owner) => {
+                    // A relative clause ends with a comma.
+                    let comma = if owner.contains(',') { "," } else { "" };
+                    writeln!(out, "claim {key} of {owner}{comma} is allocated")?;
+                }
                 None => writeln!(out, "claim {key} is allocated, and reserved for no pod")?,
             },
             (false, _) if pods.is_empty() => writeln!(

@@ -1,4 +1,4 @@
-//! Who has a claim, in words: its pods, its PodGroup, or why it has neither yet.
+//! The consumers of a claim, in words: its pods, its PodGroup, or why it has neither yet.
 
 use allot_scheduler::pod::Key;
 

@@ -11,8 +11,8 @@ use crate::cmd::some;
 pub(super) struct Nearest {
     /// Name of the node: the one that the scheduler's event names.
     node: String,
-    /// Why it rejects the pod, in sentences: the plugin's reason first, then for each request what is left, who has the
-    /// devices and which device comes nearest, then pools that cannot be used.
+    /// Why it rejects the pod, in sentences: the plugin's reason first, then claims that are allocated for other nodes, then
+    /// for each request what is left, the holders of the devices and the nearest device, then pools that cannot be used.
     reasons: Vec<String>,
 }
 

@@ -26,13 +26,18 @@ fn owner(kind: &str, name: &str) -> Value {
     json!([{"apiVersion": "v1", "kind": kind, "name": name, "uid": name, "controller": true}])
 }
 
+/// A pod of the PodGroup `train`.
+fn member() -> Value {
+    let mut member = pod("train-0", json!({"resourceClaimName": "other"}));
+    member["spec"]["schedulingGroup"] = json!({"podGroupName": "train"});
+    member
+}
+
 /// It was `claim default/full (no pod)`, or `pod podgroups/train`.
 #[test]
 fn regression_claims_without_pods_say_whose_they_are() {
     let none = || json!([]);
     let group = json!([{"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "train", "uid": "g"}]);
-    let mut member = pod("train-0", json!({"resourceClaimName": "other"}));
-    member["spec"]["schedulingGroup"] = json!({"podGroupName": "train"});
     let gone = "claim default/full of pod default/web-0";
     let empty = "PodGroup default/train, of which no pod is there yet";
     for (owner, reserved, more, expected) in [
@@ -69,7 +74,7 @@ fn regression_claims_without_pods_say_whose_they_are() {
         (
             owner("PodGroup", "train"),
             group,
-            vec![member],
+            vec![member()],
             "PodGroup default/train".to_owned(),
         ),
     ] {
@@ -82,11 +87,16 @@ fn regression_claims_without_pods_say_whose_they_are() {
 }
 
 #[test]
-fn regression_a_claim_of_a_group_without_pods_is_told_as_such() {
-    let mut loaded = loaded(&cluster(owner("PodGroup", "train"), json!([]), Vec::new()));
-    let mut out = Vec::new();
-    of_claim::explain(&mut loaded, "default", "full", &mut out, false).expect("explained");
-    let expected = "claim default/full of PodGroup default/train, of which no pod is there yet, is allocated\n";
-    let text = String::from_utf8(out).expect("UTF-8");
-    assert!(text.starts_with(expected), "{text}");
+fn regression_a_claim_of_a_group_is_told_as_such() {
+    let check = |pods: Vec<Value>, expected: &str| {
+        let mut loaded = loaded(&cluster(owner("PodGroup", "train"), json!([]), pods));
+        let mut out = Vec::new();
+        of_claim::explain(&mut loaded, "default", "full", &mut out, false).expect("explained");
+        let text = String::from_utf8(out).expect("UTF-8");
+        let expected =
+            format!("claim default/full of PodGroup default/train{expected} is allocated\n");
+        assert!(text.starts_with(&expected), "{text}");
+    };
+    check(Vec::new(), ", of which no pod is there yet,");
+    check(vec![member()], "");
 }
