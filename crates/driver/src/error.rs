@@ -112,7 +112,7 @@ pub enum BackgroundError {
     },
 }
 
-/// Published resources that the API server would take, although the scheduler could not use them. The texts are
+/// Published resources that the API server would accept, although the scheduler could not use them. The texts are
 /// those of upstream's `resourceslice` controller.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum InvalidResources {

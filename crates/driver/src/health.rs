@@ -44,7 +44,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub(crate) struct HealthService {
     pub(crate) source: watch::Receiver<Vec<DeviceHealth>>,
-    /// What the channel was made with is no report: the first message is the first list that is sent into it.
+    /// The initial value of the channel is not a report: the first message is the first list that is sent into it.
     pub(crate) awaits_first: bool,
 }
 
@@ -164,7 +164,7 @@ mod tests {
         assert!(messages.next().await.is_none());
     }
 
-    /// A kubelet that asked before the driver knew its devices was told that there are none.
+    /// A kubelet that connected before the driver knew its devices got an empty list.
     #[tokio::test(start_paused = true)]
     async fn the_first_list_is_awaited() {
         let (sender, source) = watch::channel(Vec::new());
@@ -176,7 +176,7 @@ mod tests {
         let waits = tokio::time::timeout(Duration::from_secs(60), early.next());
         assert!(waits.await.is_err());
         sender.send_replace(vec![DeviceHealth::default()]);
-        // Also for one that asks later.
+        // Also for a kubelet that connects later.
         for mut messages in [early, service.messages()] {
             let message = messages.next().await.unwrap().unwrap();
             assert_eq!(message.devices.len(), 1);

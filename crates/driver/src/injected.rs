@@ -258,15 +258,11 @@ fn taint(device: &mut Device, effect: &str) {
     }
 }
 
-/// What a kubelet takes of a message, in bytes.
+/// Longest message that a kubelet accepts, in bytes.
 const MOST_MESSAGE: usize = 1024;
 
 fn shortened(message: &str) -> &str {
-    let ends = message
-        .char_indices()
-        .map(|(at, char)| at + char.len_utf8());
-    let end = ends.take_while(|end| *end <= MOST_MESSAGE).last();
-    &message[..end.unwrap_or(0)]
+    &message[..message.floor_char_boundary(MOST_MESSAGE)]
 }
 
 /// What the driver reports, with the failures over that.

@@ -216,10 +216,10 @@ pub struct Config {
     pub pod_manifest_path: Option<PathBuf>,
     /// The kernel parameters that pods may set.
     pub sysctls: Sysctls,
-    /// How many processes and threads all containers of a pod may have together, but for [`RuntimeKind::Cri`]: the kubelet's
-    /// `podPidsLimit`. `None`: as many as the machine has for containers.
+    /// How many processes and threads all containers of a pod may have together: the kubelet's `podPidsLimit`. `None`: as many as
+    /// the machine has for containers. Without effect with [`RuntimeKind::Cri`].
     pub pod_pids_limit: Option<i64>,
-    /// From which amounts on the Node has the conditions `MemoryPressure`, `DiskPressure` and `PIDPressure`; by default never.
+    /// The amounts below which the Node has the conditions `MemoryPressure`, `DiskPressure` and `PIDPressure`; by default none.
     pub eviction: Thresholds,
     /// The address in the Node's status.
     pub address: IpAddr,

@@ -9,6 +9,7 @@ use allot_apimachinery::quantity::Quantity;
 use tokio::time::Instant;
 
 use crate::memory::Memory;
+use crate::processes;
 
 /// The kubelet's default of `evictionHard`. There is none for process IDs.
 pub const EVICTION_HARD: &str = "memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%,imagefs.available<15%,imagefs.inodesFree<5%";
@@ -39,7 +40,7 @@ const SIGNALS: [(&str, Signal); 6] = [
     ("pid.available", Signal::Processes),
 ];
 
-/// What has to be available.
+/// The least amount that has to be available.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Bound {
     Amount(u64),
@@ -47,7 +48,7 @@ enum Bound {
     Percent(f64),
 }
 
-/// From which amounts on the node is under pressure; by default never.
+/// The amounts below which the node is under pressure; by default none.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Thresholds(Vec<(Signal, Bound)>);
 
@@ -117,7 +118,7 @@ fn bound(text: &str) -> Option<Bound> {
     (amount > 0).then_some(Bound::Amount(amount))
 }
 
-/// How much there is of something.
+/// The available amount and the capacity of a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Amount {
     available: u64,
@@ -135,7 +136,7 @@ impl Amount {
     }
 }
 
-/// Under which pressure the node is.
+/// The kinds of pressure that the node is under.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Pressed {
     pub(crate) memory: bool,
@@ -166,7 +167,7 @@ impl Pressure {
 
     fn evaluate(&mut self, observe: impl Fn(Signal) -> Option<Amount>, now: Instant) -> Pressed {
         for (signal, bound) in &self.thresholds.0 {
-            // What cannot be observed is no pressure.
+            // A signal that cannot be observed is no pressure.
             if observe(*signal).is_some_and(|amount| amount.is_below(*bound)) {
                 let place = match signal {
                     Signal::Memory => 0,
@@ -218,16 +219,14 @@ fn observe(signal: Signal, root: &Path) -> Option<Amount> {
         Signal::ImageSpace => images().or_else(|| disk(root, false)),
         Signal::ImageInodes => images().or_else(|| disk(root, true)),
         Signal::Processes => {
-            let read = |path: &str| std::fs::read_to_string(path).ok();
-            let number = |path: &str| read(path)?.trim().parse::<u64>().ok();
+            let number = |path: &str| {
+                let text = std::fs::read_to_string(path).ok()?;
+                text.trim().parse::<u64>().ok()
+            };
             let capacity =
                 number("/proc/sys/kernel/pid_max")?.min(number("/proc/sys/kernel/threads-max")?);
-            let load = read("/proc/loadavg")?;
-            // As RUNNING/ALL.
-            let all = load.split(' ').nth(3)?.split('/').nth(1)?;
-            let all = all.parse::<u64>().ok()?;
             Some(Amount {
-                available: capacity.saturating_sub(all),
+                available: capacity.saturating_sub(processes::count()?),
                 capacity,
             })
         }

@@ -41,6 +41,17 @@ impl ProcessHandle {
     }
 }
 
+/// The number of processes and threads of the machine.
+pub(crate) fn count() -> Option<u64> {
+    counted(&std::fs::read_to_string("/proc/loadavg").ok()?)
+}
+
+/// The fourth field is the number of running ones and of all, with a slash between them.
+fn counted(load: &str) -> Option<u64> {
+    let field = load.split_whitespace().nth(3)?;
+    field.split_once('/')?.1.parse().ok()
+}
+
 /// The PIDs of all processes that can be seen.
 pub(crate) fn all() -> impl Iterator<Item = i32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -143,6 +154,12 @@ pub(crate) fn wait<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn processes_of_the_machine_are_counted() {
+        assert_eq!(counted("0.1 0.2 0.3 2/345 678\n"), Some(345));
+        assert!(count().is_some_and(|it| it > 0));
+    }
 
     #[test]
     fn children_are_found_until_they_have_ended() {

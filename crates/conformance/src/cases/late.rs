@@ -20,8 +20,8 @@ pub(crate) const CASES: &[Case] = &[
 /// How long a call is waited for that gets no answer.
 const GIVEN_UP: Duration = Duration::from_secs(1);
 
-/// Begins to prepare a claim while no answer of the API server arrives, and cancels the call some time after the driver has sent its request.
-/// The driver's answer, if it gives one.
+/// Begins to prepare a claim while no answer of the API server arrives, and cancels the call some time after the driver has
+/// sent its request. Returns the driver's answer, if there is one.
 async fn give_up(w: &Fixture, claim: &ClaimRef) -> Result<Option<Answers<Vec<Device>>>, Stop> {
     let (plugin, limit, claim) = (w.plugin()?, w.limit(), claim.clone());
     let before = w.api.claim_requests().await;

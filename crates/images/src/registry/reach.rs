@@ -12,8 +12,8 @@ use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
 use tower::Service;
 use url::{Host, Url};
 
-/// The metadata services of clouds, and what else serves only the machine itself, by address and length of the prefix. Those with
-/// the usual address, 169.254.169.254, are in the network of the link.
+/// The metadata services of clouds, and similar services for the machine itself only, as networks with the length of the prefix.
+/// The usual address, 169.254.169.254, is link-local.
 const METADATA_V4: [(Ipv4Addr, u32); 4] = [
     (Ipv4Addr::new(169, 254, 0, 0), 16),
     // Alibaba Cloud
@@ -53,8 +53,8 @@ fn inner(address: Ipv6Addr) -> Option<Ipv4Addr> {
     }
 }
 
-/// Whether an address is that of the metadata service of a cloud, or of the link only, where most of them are. No registry is
-/// there: nothing that pods and registries name makes this machine send requests to it.
+/// Whether an address is that of the metadata service of a cloud, or link-local, as most of them are. No registry has such an
+/// address: no request is sent to it, whatever pods and registries name.
 pub fn is_metadata(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(it) => METADATA_V4

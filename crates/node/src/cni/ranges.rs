@@ -1,4 +1,4 @@
-//! The addresses of a cluster's bridge: an IPv4 network, an IPv6 one if it is asked for, and the parts of the nodes.
+//! The addresses of a cluster's bridge: an IPv4 network, an IPv6 network if one is configured, and the parts of the nodes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -92,7 +92,7 @@ impl Ranges {
     }
 }
 
-/// A network like those that are chosen.
+/// A network of the size of those that are chosen, to check lengths of prefixes.
 pub(super) fn any_v4() -> Ipv4Net {
     candidate(u8::MAX)
 }

@@ -169,10 +169,10 @@ fn members(directories: &[PathBuf]) -> Vec<ProcessHandle> {
     members.filter_map(ProcessHandle::open).collect()
 }
 
-/// Removes the cgroup of a container that has ended, and that of its pod if it was the last one in it.
+/// Removes the cgroup of a container that has ended, and that of its pod if no other container is in it.
 pub(crate) fn remove_with_pod(container: &Path) {
     remove(container);
-    // Directly below that of all containers there are no pods.
+    // The cgroup of all containers is the parent of containers of an earlier release. It has no [`directories`], and stays.
     for directory in container.parent().map(directories).unwrap_or_default() {
         // One that has others below it, or that another process has removed, stays as it is.
         let _ = fs::remove_dir(directory);

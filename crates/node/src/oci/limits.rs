@@ -78,7 +78,7 @@ impl First<'_> {
 }
 
 /// Writes to an existing file. It is not created: the cgroup of a container that has ended must stay away.
-fn write(file: &Path, value: &str) -> Result<(), PathError> {
+pub(super) fn write(file: &Path, value: &str) -> Result<(), PathError> {
     let opened = fs::OpenOptions::new().write(true).truncate(true).open(file);
     opened
         .and_then(|mut opened| opened.write_all(value.as_bytes()))

@@ -1,8 +1,8 @@
-//! The cgroup of a pod, which is above those of its containers: what they may use up together, and their share of the
-//! processors beside other pods.
+//! The cgroup of a pod, which is above those of its containers: the limits for all of them together, and the share of the CPU
+//! that the pod has among other pods.
 
 use std::fs;
-use std::io::{ErrorKind, Write as _};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::cgroup::{self, CPU_PERIOD, ROOT};
@@ -68,19 +68,17 @@ pub(crate) fn begin(spec: &ContainerSpec, hierarchy: Hierarchy) -> Result<(), Pa
     change_below(root, &path, &spec.limits.pod, PodChange::Begin)
 }
 
-/// Creates the cgroup of a container below that of its pod, which goes with another container if that ends just now.
+/// Creates the cgroup of a container below that of its pod. Another container of the pod that ends at that moment removes the
+/// cgroup of the pod if it is empty: then both are created again.
 fn create(directory: &Path) -> Result<(), PathError> {
     const ATTEMPTS: usize = 10;
-    let mut made = fs::create_dir_all(directory);
     for _ in 1..ATTEMPTS {
-        match &made {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                made = fs::create_dir_all(directory);
-            }
-            _ => break,
+        match fs::create_dir_all(directory) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            made => return made.at(directory),
         }
     }
-    made.at(directory)
+    fs::create_dir_all(directory).at(directory)
 }
 
 /// Changes the limits of a pod. Nothing is changed of a pod that has no cgroup.
@@ -174,8 +172,8 @@ fn change_below(
     set(memory, limits.memory, &plain, "-1")?;
     let shares = shares.or(Some(1024));
     set(file("cpu", "cpu.shares"), shares, &plain, "1024")?;
-    let period = Some(CPU_PERIOD.cast_signed()).filter(|_| limits.cpu_quota.is_some());
-    if period.is_some() {
+    if limits.cpu_quota.is_some() {
+        let period = Some(CPU_PERIOD.cast_signed());
         set(file("cpu", "cpu.cfs_period_us"), period, &plain, "")?;
     }
     let quota = file("cpu", "cpu.cfs_quota_us");
@@ -200,11 +198,9 @@ fn set(file: &Path, value: Option<i64>, text: &str, which: PodChange) -> Result<
     if which == PodChange::Raise && !higher {
         return Ok(());
     }
-    let opened = fs::OpenOptions::new().write(true).truncate(true).open(file);
-    let written = opened.and_then(|mut opened| opened.write_all(text.as_bytes()));
-    match written {
+    match limits::write(file, text) {
         Err(_) if which == PodChange::Begin && !higher && before.is_some() => Ok(()),
-        written => written.at(file),
+        written => written,
     }
 }
 

@@ -110,7 +110,7 @@ fn quoted(names: &[impl AsRef<str>]) -> String {
 /// Identity of a socket file: a new one at the same path is another registration.
 type Inode = (u64, u64, i64, i64);
 
-/// The sockets that were found in the registration directory, and what came of each.
+/// The sockets that were found in the registration directory, each with the result of its registration.
 type Registered = HashMap<PathBuf, (Inode, Result<Arc<Plugin>, RegistrationError>)>;
 
 /// Deregisters the plugins whose sockets are gone.

@@ -166,7 +166,7 @@ pub(super) fn status(input: &Input<'_>) -> Value {
     let pod = input.pod;
     let phase = phase(input);
     let spec = pod.spec.clone().unwrap_or_default();
-    let over = phase == "Succeeded" || phase == "Failed";
+    let over = is_terminal(phase);
     let one = |container: &Container, init: bool| container_status(input, container, init);
     let containers: Vec<Value> = spec
         .containers

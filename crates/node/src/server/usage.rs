@@ -13,6 +13,7 @@ use crate::claims;
 use crate::memory::{self, Memory};
 use crate::oci::measure::Figures;
 use crate::pods::Node;
+use crate::processes;
 use crate::runtime::{Measured, RuntimeError};
 
 mod cadvisor;
@@ -76,10 +77,9 @@ impl Machine {
         let stat = std::fs::read_to_string("/proc/stat").ok()?;
         let ticks = rustix::param::clock_ticks_per_second();
         let machine = Self::parse(&stat, Memory::read()?, ticks, Timestamp::now())?;
-        let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
         let most = std::fs::read_to_string("/proc/sys/kernel/pid_max").ok();
         Some(Self {
-            processes: processes(&load),
+            processes: processes::count(),
             most_processes: most.and_then(|text| text.trim().parse().ok()),
             ..machine
         })
@@ -112,12 +112,6 @@ impl Machine {
             most_processes: None,
         })
     }
-}
-
-/// Processes and threads of the machine: the fourth field is those that run and all, with a slash between them.
-fn processes(load: &str) -> Option<u64> {
-    let field = load.split_whitespace().nth(3)?;
-    field.split_once('/')?.1.parse().ok()
 }
 
 fn seconds(nanoseconds: u64) -> f64 {

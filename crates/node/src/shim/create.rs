@@ -48,7 +48,7 @@ pub(super) enum CreateError {
     /// libcontainer failed.
     #[error("{}", chain(.0))]
     Library(#[from] LibcontainerError),
-    /// libcontainer ran a hook, which failed and said why.
+    /// libcontainer ran a hook, which printed this and failed.
     #[error("{}: {said}", chain(&**.error))]
     Hook {
         error: Box<LibcontainerError>,
@@ -203,7 +203,7 @@ fn attempt(
     Ok(RunningContainer { terminal, ..made })
 }
 
-/// A failure of a hook is no more than the code that it ended with: the reason is what it printed.
+/// Adds the output of a hook that failed: libcontainer's error has its exit code only.
 fn with_reason(error: CreateError, said: &Said) -> CreateError {
     match error {
         CreateError::Library(error) if chain(&error).contains("hook") => match said.last() {

@@ -5,8 +5,8 @@ use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 
-/// Bytes of a report. Errors of libcontainer and of the operating system are shorter; what a process in the container writes, if
-/// it gets at the pipe, need not be.
+/// Longest report, in bytes. Errors of libcontainer and of the operating system are shorter; what a process in the container
+/// writes, if it can open the pipe, need not be.
 const LONGEST: u64 = 16 << 10;
 
 /// Writes the text of an error in the child process, which then ends.

@@ -1,22 +1,22 @@
-//! What hooks say about a failure: those that run outside of the container write to this process's standard error, a file that
-//! the agent has opened. Those that run inside (`createContainer`, `startContainer`) have the streams of the container.
+//! What a hook prints before it fails: hooks that run outside of the container write to this process's standard error, a file
+//! that the agent has opened. Those that run inside (`createContainer`, `startContainer`) have the streams of the container.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
 use rustix::fs::{FileType, fstat};
 
-/// How much of it is told, in bytes. An event has 1 024 for everything.
+/// Bytes of the output that the error contains, at most. The message of an event has 1024 bytes, with the text around it.
 const MOST: u64 = 512;
 
-/// What is written to standard error from here on.
+/// The output to standard error after [`Said::from_here`].
 pub(super) struct Said {
     file: Option<File>,
     start: u64,
 }
 
 impl Said {
-    /// Nothing is known if standard error is no file.
+    /// The output from now on; it cannot be read if standard error is not a file.
     pub(super) fn from_here() -> Self {
         let stat = fstat(rustix::stdio::stderr()).ok();
         let stat = stat.filter(|stat| FileType::from_raw_mode(stat.st_mode).is_file());
@@ -28,7 +28,7 @@ impl Said {
         }
     }
 
-    /// The end of it, in one line.
+    /// The end of the output, in one line.
     pub(super) fn last(&self) -> String {
         let Some(file) = &self.file else {
             return String::new();

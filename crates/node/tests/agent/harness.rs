@@ -39,6 +39,7 @@ pub struct Cluster {
     pub manifests: Option<PathBuf>,
     /// What the next agent has for its pods, as far as it is not what the machine has.
     pub capacity: BTreeMap<String, String>,
+    /// Changes the configuration of the next agent.
     pub adjust: fn(&mut Config),
     agent: Option<(CancellationToken, JoinHandle<Result<(), allot_node::Error>>)>,
     _server: Server,

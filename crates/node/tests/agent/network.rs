@@ -483,7 +483,7 @@ async fn pods_on_a_bridge_have_addresses_of_both_families() {
         log.contains(&shown) && log.contains(&six.to_string())
     })
     .await;
-    // The host reaches it by both: nothing listens, and the pod says so.
+    // The host reaches it by both: nothing listens, and the pod refuses the connection.
     for ip in [IpAddr::from(four), six.into()] {
         until_true("the pod answers", || {
             let tried = TcpStream::connect_timeout(&(ip, 9).into(), Duration::from_secs(2));

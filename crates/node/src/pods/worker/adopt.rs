@@ -44,14 +44,11 @@ impl Worker {
             let name = status.name.clone();
             let found = newest.remove(&name);
             let ran = status.state.as_ref().is_some_and(|it| it.running.is_some());
-            let id = status.container_id.as_deref().unwrap_or_default();
-            let id = id.rsplit('/').next().unwrap_or_default().to_owned();
+            let id = bare_id(status.container_id.as_deref());
+            let restarts = ran && self.restarting.get(&name).is_some_and(|it| *it == id);
             if let Some(mut state) = from_status(status, found) {
                 // It ended, and left no trace, while it was being restarted for a resize.
-                if let Phase::Terminated(end) = &state.phase
-                    && ran
-                    && self.restarting.get(&name) == Some(&id)
-                {
+                if restarts && let Phase::Terminated(end) = &state.phase {
                     state.last = Some(end.clone());
                     state.phase = Phase::waiting("ContainerCreating", "");
                 }
@@ -100,6 +97,12 @@ impl Worker {
     }
 }
 
+/// The ID in a `containerID` of the API, which is `RUNTIME://ID`.
+fn bare_id(container_id: Option<&str>) -> &str {
+    let id = container_id.unwrap_or_default();
+    id.rsplit('/').next().unwrap_or_default()
+}
+
 /// What an earlier agent has reported about a container, and the container itself if it was found.
 fn from_status(status: ContainerStatus, found: Option<Found>) -> Option<ContainerState> {
     let ended = |end: ContainerStateTerminated| {
@@ -108,9 +111,8 @@ fn from_status(status: ContainerStatus, found: Option<Found>) -> Option<Containe
             (None, 0) => "Completed".into(),
             (None, _) => "Error".into(),
         };
-        let id = end.container_id.as_deref().unwrap_or_default();
         Terminated {
-            id: id.rsplit('/').next().unwrap_or_default().to_owned(),
+            id: bare_id(end.container_id.as_deref()).to_owned(),
             started: end
                 .started_at
                 .map(|time| time.0)

@@ -123,8 +123,8 @@ impl Worker {
         known.held
     }
 
-    /// What an earlier agent has recorded. If that is damaged, an event says so, and what the pod's status reports takes its place:
-    /// the desired resources may not have been granted.
+    /// What an earlier agent has recorded. If that is damaged, it is reported by an event, and the resources in the pod's status are
+    /// used: the desired resources may not have been granted.
     fn recorded_resources(&mut self, pod: &Pod, status: &PodStatus) -> Option<Resources> {
         let directory = self.node.pod_dir(&pod.uid().unwrap_or_default());
         match Resources::read(&directory) {
