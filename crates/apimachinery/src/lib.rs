@@ -3,7 +3,8 @@
 //! The rules of what the API accepts and the texts of its errors live here once: [`quantity::Quantity`], label and
 //! field selectors ([`labels`], [`fields`]), name rules with upstream's texts ([`names`]), field errors ([`field`]),
 //! [`status::Status`], sums of quantities ([`amounts`]), the group/version/kind names ([`gvk`]), well-known labels and taints
-//! ([`well_known`]), cron schedules ([`cron`]) and suggestions for mistyped names ([`suggest`]).
+//! ([`well_known`]), cron schedules ([`cron`]), suggestions for mistyped names ([`suggest`]) and addresses that no component connects to
+//! on behalf of a user ([`metadata_service`]).
 //!
 //! Invariants: no I/O, no clock, no randomness; nothing here panics on input; texts equal those of Kubernetes 1.36. The
 //! crate must not depend on any kind of object.
@@ -35,6 +36,7 @@ pub mod gvk;
 pub mod interrupt;
 pub mod labels;
 pub mod lean;
+pub mod metadata_service;
 pub mod names;
 pub mod quantity;
 pub mod quote;

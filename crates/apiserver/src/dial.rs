@@ -9,20 +9,13 @@
 use std::io;
 use std::net::IpAddr;
 
+use allot_apimachinery::metadata_service::is_metadata_service;
 use tokio::net::TcpStream;
 
 use crate::config::Config;
 
 /// The error for an address that is not dialed; the text is upstream's.
 pub(crate) const REFUSED: &str = "address not allowed";
-
-/// Addresses of metadata services that are no link-local addresses: of AWS, of Google Cloud, of Alibaba and of Oracle.
-const METADATA: [IpAddr; 4] = [
-    IpAddr::V6(std::net::Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
-    IpAddr::V6(std::net::Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
-    IpAddr::V4(std::net::Ipv4Addr::new(100, 100, 100, 200)),
-    IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 0, 192)),
-];
 
 /// What may be dialed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +37,7 @@ impl Reach {
         !(reserved
             || ip.is_unspecified()
             || ip.is_multicast()
-            || METADATA.contains(&ip)
+            || is_metadata_service(ip)
             || self == Reach::Network && ip.is_loopback())
     }
 }
@@ -119,21 +112,24 @@ pub(crate) async fn connect(host: &str, port: u16, reach: Reach) -> io::Result<T
 mod tests {
     use super::*;
 
-    const RESERVED: [&str; 14] = [
+    const RESERVED: [&str; 17] = [
         "0.0.0.0",
         "169.254.169.254",
         "224.0.0.1",
         "255.255.255.255",
         "100.100.100.200",
+        "168.63.129.16",
         "192.0.0.192",
         "::",
         "fe80::1",
         "ff02::1",
+        "fd00:ec2::23",
         "fd00:ec2::254",
         "fd20:ce::254",
         "::ffff:0.0.0.0",
         "::ffff:169.254.169.254",
         "::ffff:100.100.100.200",
+        "64:ff9b::a9fe:a9fe",
     ];
     const LOOPBACK: [&str; 4] = ["127.0.0.1", "127.8.0.1", "::1", "::ffff:127.0.0.1"];
 

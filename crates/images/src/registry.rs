@@ -25,7 +25,6 @@ use crate::manifest::{ACCEPTED, Descriptor};
 use crate::registries::Endpoint;
 use crate::{Digest, Error, Limits, Result, Timeouts};
 pub use body::Body;
-pub use reach::is_metadata;
 use reach::{Resolver, leads_here, names_metadata};
 
 const AGENT: &str = concat!("allot/", env!("CARGO_PKG_VERSION"));

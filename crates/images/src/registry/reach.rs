@@ -3,71 +3,15 @@
 //! the targets of redirects and token servers.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::task::{Context, Poll};
 
+use allot_apimachinery::metadata_service::{embedded_ipv4, is_metadata_service};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
 use tower::Service;
 use url::{Host, Url};
-
-/// The metadata services of clouds, and similar services for the machine itself only, as networks with the length of the prefix.
-/// The usual address, 169.254.169.254, is link-local.
-const METADATA_V4: [(Ipv4Addr, u32); 4] = [
-    (Ipv4Addr::new(169, 254, 0, 0), 16),
-    // Alibaba Cloud
-    (Ipv4Addr::new(100, 100, 100, 200), 32),
-    // Azure: WireServer
-    (Ipv4Addr::new(168, 63, 129, 16), 32),
-    // Oracle Cloud, of the first generation
-    (Ipv4Addr::new(192, 0, 0, 192), 32),
-];
-const METADATA_V6: [(Ipv6Addr, u32); 5] = [
-    // OpenStack and others: fe80::a9fe:a9fe
-    (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10),
-    // Amazon: fd00:ec2::254, and ::23 for the credentials of pods
-    (Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0), 32),
-    // Google: fd20:ce::254
-    (Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0), 32),
-    // Oracle Cloud: fd00:c1::a9fe:a9fe
-    (Ipv6Addr::new(0xfd00, 0xc1, 0, 0, 0, 0, 0, 0), 32),
-    // Scaleway
-    (Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42), 128),
-];
-
-/// The IPv4 address that an IPv6 address stands for: mapped, compatible, or by the prefixes of NAT64 and 6to4, whose gateways
-/// connect to it.
-fn inner(address: Ipv6Addr) -> Option<Ipv4Addr> {
-    let last = |of: Ipv6Addr| {
-        let [.., a, b, c, d] = of.octets();
-        Ipv4Addr::new(a, b, c, d)
-    };
-    match address.segments() {
-        [0x64, 0xff9b, 0 | 1, ..] => Some(last(address)),
-        [0x2002, high, low, ..] => {
-            let bits = u32::from(high) << 16 | u32::from(low);
-            Some(Ipv4Addr::from_bits(bits))
-        }
-        _ => address.to_ipv4(),
-    }
-}
-
-/// Whether an address is that of the metadata service of a cloud, or link-local, as most of them are. No registry has such an
-/// address: no request is sent to it, whatever pods and registries name.
-pub fn is_metadata(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(it) => METADATA_V4
-            .iter()
-            .any(|(network, length)| (it.to_bits() ^ network.to_bits()).leading_zeros() >= *length),
-        IpAddr::V6(it) => {
-            let listed = METADATA_V6.iter().any(|(network, length)| {
-                (it.to_bits() ^ network.to_bits()).leading_zeros() >= *length
-            });
-            listed || inner(it).is_some_and(|it| is_metadata(it.into()))
-        }
-    }
-}
 
 /// An address at which no other machine serves: of the loopback interface, of all interfaces, or of a metadata service.
 fn is_own(address: IpAddr) -> bool {
@@ -75,10 +19,10 @@ fn is_own(address: IpAddr) -> bool {
         IpAddr::V4(it) => it.is_loopback() || it.is_unspecified(),
         IpAddr::V6(it) => {
             // Also `::`.
-            it.is_loopback() || inner(it).is_some_and(|it| is_own(it.into()))
+            it.is_loopback() || embedded_ipv4(it).is_some_and(|it| is_own(it.into()))
         }
     };
-    here || is_metadata(address)
+    here || is_metadata_service(address)
 }
 
 fn is_own_name(name: &str) -> bool {
@@ -99,8 +43,8 @@ pub(super) fn leads_here(url: &Url) -> bool {
 /// Whether the host of a URL is the address of a metadata service. A name can still resolve to one: see [`Resolver`].
 pub(super) fn names_metadata(url: &Url) -> bool {
     match url.host() {
-        Some(Host::Ipv4(address)) => is_metadata(address.into()),
-        Some(Host::Ipv6(address)) => is_metadata(address.into()),
+        Some(Host::Ipv4(address)) => is_metadata_service(address.into()),
+        Some(Host::Ipv6(address)) => is_metadata_service(address.into()),
         Some(Host::Domain(_)) | None => false,
     }
 }
@@ -129,7 +73,7 @@ impl Resolver {
     fn permitted(&self, name: &str, mut all: Vec<SocketAddr>) -> io::Result<Vec<SocketAddr>> {
         let any = self.here || name == self.own;
         all.retain(|address| match any {
-            true => !is_metadata(address.ip()),
+            true => !is_metadata_service(address.ip()),
             false => !is_own(address.ip()),
         });
         match all.is_empty() {

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
+use allot_apimachinery::metadata_service::is_metadata_service;
 use allot_images::Endpoint;
-use allot_images::registry::is_metadata;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use parking_lot::Mutex;
@@ -81,7 +81,7 @@ fn ask(address: String) -> watch::Receiver<Option<bool>> {
 /// Connects to a server, but never to the metadata service of a cloud: pods choose the names.
 async fn connect(address: &str) -> std::io::Result<TcpStream> {
     let found = tokio::net::lookup_host(address).await?;
-    let permitted: Vec<_> = found.filter(|it| !is_metadata(it.ip())).collect();
+    let permitted: Vec<_> = found.filter(|it| !is_metadata_service(it.ip())).collect();
     TcpStream::connect(permitted.as_slice()).await
 }
 
