@@ -62,8 +62,7 @@ impl Stream {
             return None;
         }
         if let Some(status) = self.first_error.take() {
-            self.done = true;
-            return Some(self.frame("ERROR", &status));
+            return Some(self.fail(&status));
         }
         if let Some(piece) = self.initial_piece().await {
             return Some(piece);
@@ -90,26 +89,24 @@ impl Stream {
                 changes = watcher.changes() => match changes {
                     Ok(events) => match self.converted(events).await {
                         Ok(events) => self.pending.extend(events),
-                        Err(error) => {
-                            self.done = true;
-                            return Some(self.frame("ERROR", &error.0.to_json()));
-                        }
+                        Err(error) => return Some(self.fail(&error.0.to_json())),
                     },
                     Err(StoreError::Expired { requested, oldest }) => {
                         // Too slow: the client has to list again.
-                        self.done = true;
                         let status = Status::expired(format!("too old resource version: {requested} ({oldest})"));
-                        return Some(self.frame("ERROR", &status.to_json()));
+                        return Some(self.fail(&status.to_json()));
                     }
                     Err(_) => return None,
                 },
                 () = tokio::time::sleep_until(self.next_bookmark), if self.bookmarks => {
                     self.next_bookmark = Instant::now() + BOOKMARK_EVERY;
                     // Catches up first, so that the bookmark covers everything before it.
-                    if let Ok(events) = self.watcher.as_mut()?.poll_changes()
-                        && let Ok(events) = self.converted(events).await
-                    {
-                        self.pending.extend(events);
+                    if let Ok(events) = self.watcher.as_mut()?.poll_changes() {
+                        match self.converted(events).await {
+                            Ok(events) => self.pending.extend(events),
+                            // The watcher has passed these events: the next bookmark would hide them from the client.
+                            Err(error) => return Some(self.fail(&error.0.to_json())),
+                        }
                         self.bookmark_due = true;
                     }
                 }
@@ -124,6 +121,12 @@ impl Stream {
                 () = self.core.shutdown.cancelled() => return None,
             }
         }
+    }
+
+    /// The event with which the watch ends because of an error.
+    fn fail(&mut self, status: &Value) -> Bytes {
+        self.done = true;
+        self.frame("ERROR", status)
     }
 
     /// Waits until the store reaches the version that the client requested; false if the watch ends before.
