@@ -1,5 +1,5 @@
-//! Client certificates of connections. Who presents one that no authority has signed, or that is out of date, is not
-//! turned away in the handshake: it is told 401, as by kube-apiserver, and a token that it sends as well still counts.
+//! Client certificates of connections. One that no authority has signed, or that has expired, does not fail the
+//! handshake: as in kube-apiserver its requests are answered with 401, unless they have a token that is valid.
 
 use std::io;
 use std::sync::Arc;
@@ -43,12 +43,12 @@ impl Authorities {
         Ok(Self(verifier))
     }
 
-    /// What the handshake asks of clients.
+    /// The verifier for the handshake.
     pub(crate) fn handshake(&self) -> Arc<dyn ClientCertVerifier> {
         Arc::new(Possession(self.0.clone()))
     }
 
-    /// The user that a certificate names, if the authorities stand for it at this time.
+    /// The user that a certificate names, if an authority has signed it and it is valid at this time.
     ///
     /// # Errors
     /// See [`SubjectError`].
@@ -78,7 +78,7 @@ pub(crate) struct Presented {
 }
 
 impl Presented {
-    /// A chain, which is judged once as long as none of it expires.
+    /// A chain, which is verified once as long as none of its certificates expires.
     pub(crate) fn new(
         authorities: &Authorities,
         chain: &[CertificateDer<'static>],
@@ -86,7 +86,7 @@ impl Presented {
     ) -> Self {
         let user = authorities.user(chain, now);
         let expires = match user {
-            Ok(_) => chain.iter().filter_map(|it| certificate::expires(it)).min(),
+            Ok(_) => chain.iter().map(|it| certificate::expires(it)).min(),
             Err(_) => None,
         };
         Self {

@@ -29,7 +29,7 @@ pub(crate) enum SubjectError {
     /// It is none.
     #[error("malformed certificate or certificate request")]
     Malformed,
-    /// No authority stands for it, or not now.
+    /// No authority has signed it, or it is not valid now.
     #[error("the certificate is not trusted: {0}")]
     Untrusted(String),
     /// A string of its subject cannot be read.
@@ -99,11 +99,12 @@ pub(crate) fn user(der: &[u8]) -> Result<Option<User>, SubjectError> {
     Ok(Some(user))
 }
 
-/// The last second in which a certificate is valid, since the epoch; `None` if it cannot be read.
-pub(crate) fn expires(der: &[u8]) -> Option<u64> {
-    let (_, certificate) = X509Certificate::from_der(der).ok()?;
-    let last = certificate.validity().not_after.timestamp();
-    Some(u64::try_from(last).unwrap_or(0))
+/// The last second in which a certificate is valid, since the epoch; 0 if it cannot be read, as if it had expired.
+pub(crate) fn expires(der: &[u8]) -> u64 {
+    X509Certificate::from_der(der).map_or(0, |(_, certificate)| {
+        let last = certificate.validity().not_after.timestamp();
+        u64::try_from(last).unwrap_or(0)
+    })
 }
 
 /// The subject of a request for a certificate, PEM.
