@@ -63,7 +63,8 @@ pub(crate) async fn allocate(
     Ok(pending.reserve(&alone, service, dry_run))
 }
 
-/// A name has no traffic of its own: upstream does not show a policy for it. One that is wrong is left for validation.
+/// A service of type ExternalName has no traffic inside of the cluster: upstream removes the policy for it. An invalid
+/// one is left for validation.
 fn drop_internal_policy(service: &mut Value) {
     const POLICY: &str = "internalTrafficPolicy";
     if let Some(Value::Object(spec)) = service.get_mut("spec")

@@ -1,4 +1,5 @@
-//! `/statusz`: what runs, and since when, for people; as an object for those that ask for one by name.
+//! `/statusz`: the version of the server and the time of its start, as text, or as an object for clients that request
+//! one by group, version and kind.
 
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
@@ -16,10 +17,10 @@ use crate::negotiate::{Accepted, Encoding, MediaType, Shape, accepted};
 use crate::request::Incoming;
 
 const PATH: &str = "/statusz";
-/// The component's name, as kube-apiserver gives it.
+/// The component's name, that of kube-apiserver.
 const NAME: &str = "apiserver";
 const GROUP: &str = "config.k8s.io";
-/// The paths at the root that tell about the server.
+/// The paths at the root that the page lists.
 const PATHS: [&str; 6] = [
     "/healthz", "/livez", "/metrics", "/readyz", PATH, "/version",
 ];
@@ -45,7 +46,7 @@ enum Form {
 /// The answer if the path is this page and the release has it.
 ///
 /// # Errors
-/// 406 for objects that are not asked for by group, version and kind, and for other media types.
+/// 406 for objects that are not requested by group, version and kind, and for other media types.
 pub(crate) fn answer(core: &Core, request: &Incoming) -> Result<Option<Response<Body>>> {
     let features = &core.config.features;
     if request.info.path != PATH || !features.enabled(Feature::ComponentStatusz) {
@@ -103,7 +104,7 @@ pub(crate) fn answer(core: &Core, request: &Incoming) -> Result<Option<Response<
     Ok(Some(response))
 }
 
-/// The form that an item of `Accept` asks for, if there is such a one.
+/// The form that an item of `Accept` requests; `None` if the page does not have it.
 fn form(item: &Accepted) -> Option<Form> {
     let version = match (
         item.parameter("g"),

@@ -100,12 +100,10 @@ impl Remaining {
 
 impl Namespaces {
     async fn sync(&self, name: &str) -> Result<Next, Error> {
-        let Some(cached) = self.namespaces.get(name) else {
+        let cached = self.namespaces.get(name);
+        let Some(cached) = cached.filter(|it| meta::deleting(&**it)) else {
             return Ok(Next::Done);
         };
-        if !meta::deleting(&*cached) {
-            return Ok(Next::Done);
-        }
         let Some(namespace) = self.terminating(&cached).await? else {
             return Ok(Next::Done);
         };
@@ -129,7 +127,7 @@ impl Namespaces {
         Ok(Next::After(RETRY))
     }
 
-    /// The namespace as the API server has it; `None` if the cached one does not exist any more.
+    /// The namespace as the API server has it; `None` if the cached one does not exist any more, or is not terminating.
     ///
     /// Content is deleted by the name of its namespace. A cache that still shows a namespace which is gone would delete
     /// the content of one that was created afterwards under the same name.

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 
+use allot_apimachinery::field::Path;
 use allot_schema::decode::Empty;
 use serde_json::{Value, json};
 
@@ -70,7 +71,8 @@ fn is_omitted(pointer: &str) -> bool {
     })
 }
 
-/// Whether there is one at a JSON pointer.
-pub(crate) fn has(pointer: &str) -> bool {
+/// Whether there is one at a path without indexes.
+pub(crate) fn has(path: &Path) -> bool {
+    let pointer = format!("/{}", path.to_string().replace('.', "/"));
     with(|empties| empties.iter().any(|empty| empty.pointer == pointer)).unwrap_or_default()
 }

@@ -206,19 +206,18 @@ impl Registry {
             .is_some_and(|resource| resource.custom.is_none())
     }
 
-    /// Adds the resource of a definition. Built-in kinds come first: their names are theirs, and so are their versions of
-    /// a group, in which upstream serves nothing else.
+    /// Adds the resource of a definition. Built-in kinds take precedence: a definition gets none of their names, and is
+    /// not served in the versions of a group that they have, in which upstream serves nothing else.
     pub fn insert_custom(&mut self, mut resource: Resource) {
         let (group, kind) = (resource.group.clone(), resource.kind.clone());
         if self.is_builtin(&group, &resource.plural) {
             return;
         }
         for version in &mut resource.versions {
-            let mut builtin = self
-                .resources
-                .values()
-                .filter(|it| it.custom.is_none() && it.group == group);
-            if builtin.any(|it| it.version(&version.name).is_some_and(|it| it.served)) {
+            let of_group = self.resources.range((group.clone(), String::new())..);
+            let mut of_group = of_group.take_while(|((other, _), _)| *other == group);
+            let serves = |it: &Resource| it.version(&version.name).is_some_and(|it| it.served);
+            if of_group.any(|(_, it)| it.custom.is_none() && serves(it)) {
                 version.served = false;
             }
         }

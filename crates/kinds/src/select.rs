@@ -235,7 +235,7 @@ impl Selection {
         })
     }
 
-    /// Confines the selection to the shard of the request, if it names one and shards are there.
+    /// Confines the selection to the shard of the request, if it names one and the feature is enabled.
     ///
     /// # Errors
     /// 500 for bad syntax.

@@ -333,12 +333,12 @@ impl Core {
         &self.claims
     }
 
-    /// The profile for a scheduler name.
-    /// The names of the schedulers whose pods it takes.
+    /// The scheduler names of all profiles: pods that name another scheduler are left alone.
     pub fn profile_names(&self) -> Vec<&str> {
         self.config.profiles.iter().map(|p| &*p.name).collect()
     }
 
+    /// The profile for a scheduler name.
     fn profile(&self, name: &str) -> Option<&Profile> {
         self.config.profiles.iter().find(|p| *p.name == *name)
     }

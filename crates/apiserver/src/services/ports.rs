@@ -137,7 +137,7 @@ fn give_changed(service: &mut Value, old: &Value, free: &mut Free<'_>) -> Result
 
 /// An update that omits node ports keeps those of the ports with the same names.
 fn keep_known(service: &mut Value, old: &Value) {
-    // A balancer that needs no node ports any longer gives up those that it does not name.
+    // A service of type LoadBalancer that no longer needs node ports releases those that it does not name.
     if ![old, &*service]
         .iter()
         .all(|it| exposed(it) && allocates(it))

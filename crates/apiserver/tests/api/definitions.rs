@@ -1,8 +1,10 @@
 //! What is stored is shown as its definition is now, whatever the definition was when it was written.
 
+mod builtin_groups;
+
 use allot_apiserver::Server;
 use allot_apiserver::identity::User;
-use allot_testing::wait::{PATIENCE, until};
+use allot_testing::wait::PATIENCE;
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 
@@ -340,140 +342,4 @@ async fn a_watch_ends_when_its_definition_changes_or_goes() {
     let rest = tokio::time::timeout(PATIENCE, body.collect()).await;
     let rest = rest.expect("the watch ends").unwrap().to_bytes();
     assert!(rest.starts_with(b"{\"type\":\"DELETED\""), "{rest:?}");
-}
-
-/// Definitions in the group of built-in kinds hide none of them, and take none of their objects along.
-#[tokio::test]
-async fn built_in_kinds_come_before_definitions() {
-    let server = Server::in_memory().await.unwrap();
-    let group = "/apis/networking.k8s.io";
-    let policies = format!("{group}/v1/namespaces/default/networkpolicies");
-    let policy = json!({"metadata": {"name": "kept"}, "spec": {"podSelector": {}}});
-    assert_eq!(admin(&server, "POST", &policies, policy).await.0, 201);
-    // It is made again with those of the definitions.
-    let service = "/apis/apiregistration.k8s.io/v1/apiservices/v1.networking.k8s.io";
-    assert_eq!(admin(&server, "DELETE", service, Value::Null).await.0, 200);
-    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    let of = |plural: &str, kind: &str, versions: &[&str]| {
-        let versions = versions.iter().enumerate().map(|(index, name)| {
-            json!({
-                "name": name, "served": true, "storage": index == 0,
-                "schema": {"openAPIV3Schema": {"type": "object"}},
-            })
-        });
-        json!({
-            "metadata": {
-                "name": format!("{plural}.networking.k8s.io"),
-                "annotations": {"api-approved.kubernetes.io": "unapproved, a test"},
-            },
-            "spec": {
-                "group": "networking.k8s.io", "scope": "Namespaced",
-                "names": {"plural": plural, "singular": kind.to_lowercase(), "kind": kind},
-                "versions": versions.collect::<Vec<_>>(),
-            },
-        })
-    };
-    // The last one tells that those before it have been looked at.
-    for (plural, kind, versions) in [
-        ("networkpolicies", "NetworkPolicy", &["v1"][..]),
-        ("foos", "Foo", &["v1"]),
-        ("bars", "Bar", &["v7", "v1"]),
-    ] {
-        let (code, answer) = admin(&server, "POST", definitions, of(plural, kind, versions)).await;
-        assert_eq!(code, 201, "{answer}");
-    }
-    let bars = format!("{group}/v7/namespaces/default/bars");
-    until("the version of its own is served", || async {
-        let code = admin(&server, "GET", &bars, Value::Null).await.0;
-        (code == 200).then_some(()).ok_or(code)
-    })
-    .await;
-    let again = until("the APIService is there again", || async {
-        let (code, made) = admin(&server, "GET", service, Value::Null).await;
-        (code == 200).then_some(made).ok_or(code)
-    })
-    .await;
-    let labels = &again["metadata"]["labels"];
-    assert_eq!(
-        labels["kube-aggregator.kubernetes.io/automanaged"],
-        "onstart"
-    );
-    let shown = admin(&server, "GET", &format!("{group}/v1"), Value::Null)
-        .await
-        .1;
-    let named = |plural: &str| {
-        let resources = shown["resources"].as_array().unwrap();
-        resources.iter().filter(|it| it["name"] == plural).count()
-    };
-    assert_eq!(["networkpolicies", "foos", "bars"].map(named), [1, 0, 0]);
-    for plural in ["foos", "bars"] {
-        let path = format!("{group}/v1/namespaces/default/{plural}");
-        assert_eq!(admin(&server, "GET", &path, Value::Null).await.0, 404);
-    }
-    let named = format!("{definitions}/networkpolicies.networking.k8s.io");
-    assert_eq!(admin(&server, "DELETE", &named, Value::Null).await.0, 200);
-    until("the definition is gone", || async {
-        let code = admin(&server, "GET", &named, Value::Null).await.0;
-        (code == 404).then_some(()).ok_or(code)
-    })
-    .await;
-    let kept = format!("{policies}/kept");
-    assert_eq!(admin(&server, "GET", &kept, Value::Null).await.0, 200);
-}
-
-/// The attack: a kind in the group of webhooks and policies, about which they are not asked.
-#[tokio::test]
-async fn policies_are_asked_about_kinds_in_their_group() {
-    let server = Server::in_memory().await.unwrap();
-    let group = "/apis/admissionregistration.k8s.io";
-    let policy = json!({"metadata": {"name": "p"}, "spec": {
-        "matchConstraints": {"resourceRules": [
-            {"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"], "operations": ["CREATE"]}]},
-        "validations": [{"expression": "!object.metadata.name.startsWith('bad')"}],
-    }});
-    let binding = json!({
-        "metadata": {"name": "p"}, "spec": {"policyName": "p", "validationActions": ["Deny"]},
-    });
-    for (path, object) in [
-        ("validatingadmissionpolicies", policy),
-        ("validatingadmissionpolicybindings", binding),
-    ] {
-        let (code, answer) = admin(&server, "POST", &format!("{group}/v1/{path}"), object).await;
-        assert_eq!(code, 201, "{answer}");
-    }
-    let definition = json!({
-        "metadata": {
-            "name": "foos.admissionregistration.k8s.io",
-            "annotations": {"api-approved.kubernetes.io": "unapproved, a test"},
-        },
-        "spec": {
-            "group": "admissionregistration.k8s.io", "scope": "Cluster",
-            "names": {"plural": "foos", "singular": "foo", "kind": "Foo"},
-            "versions": [{
-                "name": "v7", "served": true, "storage": true,
-                "schema": {"openAPIV3Schema": {"type": "object"}},
-            }],
-        },
-    });
-    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    let (code, answer) = admin(&server, "POST", definitions, definition).await;
-    assert_eq!(code, 201, "{answer}");
-    let foos = format!("{group}/v7/foos");
-    until("the kind is served", || async {
-        let code = admin(&server, "GET", &foos, Value::Null).await.0;
-        (code == 200).then_some(()).ok_or(code)
-    })
-    .await;
-    let foo = |name: &str| {
-        json!({
-            "apiVersion": "admissionregistration.k8s.io/v7", "kind": "Foo", "metadata": {"name": name},
-        })
-    };
-    let (code, answer) = admin(&server, "POST", &foos, foo("bad")).await;
-    assert_eq!(code, 422, "{answer}");
-    assert_eq!(admin(&server, "POST", &foos, foo("good")).await.0, 201);
-    // What could take the policy away stays possible.
-    let other = json!({"metadata": {"name": "bad"}, "spec": {"policyName": "p", "validationActions": ["Deny"]}});
-    let bindings = format!("{group}/v1/validatingadmissionpolicybindings");
-    assert_eq!(admin(&server, "POST", &bindings, other).await.0, 201);
 }

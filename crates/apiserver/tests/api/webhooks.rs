@@ -1,7 +1,9 @@
 //! Admission webhooks: real servers behind TLS.
 
+mod connections;
 mod conversion;
 mod conversion_clients;
+mod deletion;
 mod hostile;
 mod mutating;
 mod services;
@@ -9,10 +11,9 @@ mod services;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use allot_apiserver::config::Config;
 use allot_apiserver::pki::{Authority, Identity};
 use allot_apiserver::{Server, serve};
-use allot_store::{Backend, Draft, Embedded, Expect, Options, Write};
+use allot_store::{Backend, Draft, Expect, Write};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -275,41 +276,6 @@ async fn a_webhook_refuses_in_its_own_words() {
 }
 
 #[tokio::test]
-async fn regression_deletecollection_leaves_what_was_created_after_its_list() {
-    let hooks = Hooks::start(judge).await;
-    let server = Server::in_memory().await.unwrap();
-    let held = json!({
-        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["configmaps"]}],
-        "objectSelector": {"matchLabels": {"held": "yes"}},
-        "timeoutSeconds": 30,
-    });
-    let checks = webhook("check", hooks.url("/slow"), held);
-    install(&server, VALIDATING, "checks", &[checks]).await;
-    let first = json!({"metadata": {"name": "a", "labels": {"held": "yes"}}});
-    let second = json!({"metadata": {"name": "b"}});
-    for map in [&first, &second] {
-        assert_eq!(admin(&server, "POST", MAPS, map.clone()).await.0, 201);
-    }
-    let b = format!("{MAPS}/b");
-    // The first of the list is under review when the second is replaced.
-    let meanwhile = async {
-        hooks.news.notified().await;
-        assert_eq!(admin(&server, "DELETE", &b, Value::Null).await.0, 200);
-        let (code, created) = admin(&server, "POST", MAPS, second.clone()).await;
-        assert_eq!(code, 201, "{created}");
-        hooks.release.notify_one();
-        created
-    };
-    let deletion = admin(&server, "DELETE", MAPS, Value::Null);
-    let ((code, answer), created) = tokio::join!(deletion, meanwhile);
-    assert_eq!(code, 200, "{answer}");
-    let found = admin(&server, "GET", &b, Value::Null).await;
-    assert_eq!(found, (200, created));
-    let a = format!("{MAPS}/a");
-    assert_eq!(admin(&server, "GET", &a, Value::Null).await.0, 404);
-}
-
-#[tokio::test]
 async fn warnings_of_a_webhook_reach_the_client() {
     let hooks = Hooks::start(judge).await;
     let server = Server::in_memory().await.unwrap();
@@ -329,95 +295,6 @@ async fn warnings_of_a_webhook_reach_the_client() {
     assert_eq!(response.status(), 201);
     assert_eq!(response.headers()["warning"], "299 - \"mind the gap\"");
     assert_eq!(hooks.asked()[0].1["apiVersion"], "admission.k8s.io/v1beta1");
-}
-
-/// As `openssl req -x509` makes them: the webhook's certificate is the authority that it is trusted by.
-#[tokio::test]
-async fn regression_a_certificate_that_signs_itself_is_good_for_its_names() {
-    let key = rcgen::KeyPair::generate().unwrap();
-    let mut params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    let certificate = params.self_signed(&key).unwrap().pem();
-    let identity = Identity {
-        certificate: certificate.clone(),
-        key: key.serialize_pem(),
-    };
-    let hooks = Hooks::presenting(&identity, &certificate, judge).await;
-    let server = Server::in_memory().await.unwrap();
-    let ok = webhook("w", hooks.url("/ok"), json!({}));
-    install(&server, VALIDATING, "w", &[ok]).await;
-    assert_eq!(map(&server, "a").await, (201, String::new()));
-    let mut elsewhere = hooks.url("/ok");
-    elsewhere["url"] = format!("https://localhost:{}/ok", hooks.port).into();
-    install(
-        &server,
-        VALIDATING,
-        "v",
-        &[webhook("v", elsewhere, json!({}))],
-    )
-    .await;
-    let (code, text) = map(&server, "a").await;
-    assert!(
-        code == 500 && text.contains("certificate is not valid for any names"),
-        "{text}"
-    );
-}
-
-#[tokio::test]
-async fn what_a_webhook_does_not_answer_counts_as_it_wants() {
-    let hooks = Hooks::start(judge).await;
-    let stranger = Hooks::start(judge).await;
-    let server = Server::in_memory().await.unwrap();
-    // No server listens on the first port.
-    let closed = 1;
-    let port = hooks.port;
-    let mut distrusted = hooks.url("/x");
-    distrusted["caBundle"] = stranger.bundle.as_str().into();
-    let seconds = |path: &str| if path == "/slow" { 1 } else { 10 };
-    let post = |port: u16, path: &str, why: &str| {
-        format!(
-            "failed to call webhook: Post \"https://127.0.0.1:{port}{path}?timeout={}s\": {why}",
-            seconds(path)
-        )
-    };
-    for (client, why) in [
-        (hooks.url("/broken"), "failed to call webhook: an error on the server (\"\\\"no\\\"\") has prevented the request from succeeding".to_owned()),
-        (hooks.url("/missing"), "failed to call webhook: the server could not find the requested resource".to_owned()),
-        (hooks.url("/silent"), "received invalid webhook response: webhook response was absent".to_owned()),
-        (hooks.url("/slow"), post(port, "/slow", "context deadline exceeded")),
-        (distrusted, post(port, "/x", "tls: failed to verify certificate: x509: certificate signed by unknown authority")),
-        (
-            json!({"url": format!("https://127.0.0.1:{closed}/"), "caBundle": hooks.bundle}),
-            post(closed, "/", &format!("dial tcp 127.0.0.1:{closed}: connect: connection refused")),
-        ),
-        (
-            json!({"service": {"namespace": "default", "name": "none"}, "caBundle": hooks.bundle}),
-            "failed to call webhook: Post \"https://none.default.svc:443/?timeout=10s\": service \"none\" not found".to_owned(),
-        ),
-    ] {
-        let path = if why.contains("/slow") { "/slow" } else { "" };
-        for kind in [VALIDATING, MUTATING] {
-            let asked = |policy: &str| {
-                webhook("w", client.clone(), json!({"timeoutSeconds": seconds(path), "failurePolicy": policy}))
-            };
-            install(&server, kind, "w", &[asked("Fail")]).await;
-            let text = format!("Internal error occurred: failed calling webhook \"w.example.com\": {why}");
-            assert_eq!(map(&server, "a").await, (500, text));
-            let installed = format!("{kind}/w");
-            assert_eq!(admin(&server, "DELETE", &installed, Value::Null).await.0, 200);
-            install(&server, kind, "w", &[asked("Ignore")]).await;
-            assert_eq!(map(&server, "a").await.0, 201);
-            assert_eq!(admin(&server, "DELETE", &installed, Value::Null).await.0, 200);
-        }
-    }
-    let strange = webhook("w", hooks.url("/other"), json!({}));
-    install(&server, VALIDATING, "w", &[strange]).await;
-    let (code, text) = map(&server, "a").await;
-    assert_eq!(code, 500);
-    assert!(
-        text.contains("received invalid webhook response: expected response.uid=\""),
-        "{text}"
-    );
 }
 
 #[tokio::test]
@@ -471,31 +348,6 @@ async fn conditions_and_selectors_spare_the_way() {
     )
     .await;
     assert_eq!(code, 200);
-}
-
-#[tokio::test]
-async fn a_service_leads_to_a_ready_endpoint() {
-    let hooks = Hooks::start(judge).await;
-    let backend = Arc::new(Embedded::in_memory(Options::default()));
-    let server = Server::new(backend.clone(), Config::default());
-    server.bootstrap().await.unwrap();
-    let service =
-        json!({"metadata": {"name": "hook"}, "spec": {"ports": [{"name": "https", "port": 443}]}});
-    let path = "/api/v1/namespaces/default/services";
-    assert_eq!(admin(&server, "POST", path, service).await.0, 201);
-    let client = json!({
-        "service": {"namespace": "default", "name": "hook", "path": "/check"}, "caBundle": hooks.bundle,
-    });
-    install(&server, VALIDATING, "w", &[webhook("w", client, json!({}))]).await;
-    let (code, text) = map(&server, "why").await;
-    assert_eq!(code, 500);
-    assert!(
-        text.ends_with("no endpoints available for service \"hook\""),
-        "{text}"
-    );
-    ready_endpoint(&*backend, &hooks).await;
-    assert_eq!(map(&server, "why").await.0, 409);
-    assert_eq!(hooks.asked()[0].0, "/check?timeout=10s");
 }
 
 /// Lets the service `hook` have a ready endpoint, and one that is not ready.

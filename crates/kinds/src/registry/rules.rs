@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use allot_apimachinery::field::ErrorList;
 use allot_apimachinery::names;
 use allot_model::features::{Feature, Features};
+use allot_model::validate::meta::NameRule;
 use serde_json::Value;
 
 mod choices;
@@ -31,8 +32,6 @@ pub type RowOrder = fn(object: &Value) -> (i64, &str);
 /// Makes the cells of a row.
 pub type Cells = Box<dyn Fn(&Value) -> Vec<Value>>;
 
-/// The errors of a name; none if it is valid.
-pub type CheckName = fn(&str) -> Vec<String>;
 /// Adds the errors of an object.
 pub type Check = fn(object: &Value, errors: &mut ErrorList);
 /// Adds the errors of a changed object, given the one before.
@@ -45,9 +44,9 @@ pub type Row = fn(object: &Value) -> Vec<Value>;
 pub struct Rules {
     // Names and requests.
     /// Errors of an object's name.
-    pub name: CheckName,
+    pub name: NameRule,
     /// Errors of a new object's name, as long as a feature is off.
-    pub name_without: Option<(Feature, CheckName)>,
+    pub name_without: Option<(Feature, NameRule)>,
     /// Upstream's prefix of the keys in its storage, which messages about conflicts contain; empty: the plural.
     pub storage_prefix: &'static str,
     /// A `PUT` can create an object.

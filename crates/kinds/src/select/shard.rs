@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::extract;
 use crate::error::{ApiError, Result};
-use crate::object;
+use crate::object::meta;
 
 /// The end of the space of hashes, which has a digit more than any hash.
 const END: &str = "0x10000000000000000";
@@ -17,25 +17,11 @@ const MOST: usize = 1024;
 /// Ranges of hashes: `shardRange(FIELD, 'FIRST', 'END')`, joined by `||`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Shard {
-    field: Field,
+    /// The field of the metadata that is hashed.
+    field: &'static str,
     ranges: Vec<(u128, u128)>,
-    /// The selector as clients see it again.
+    /// The selector as the metadata of lists show it.
     shown: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Field {
-    Uid,
-    Namespace,
-}
-
-impl Field {
-    fn path(self) -> &'static str {
-        match self {
-            Field::Uid => "metadata.uid",
-            Field::Namespace => "metadata.namespace",
-        }
-    }
 }
 
 impl Shard {
@@ -58,9 +44,8 @@ impl Shard {
 
     /// Whether the stored object is in the shard.
     pub(super) fn matches(&self, entry: &Entry) -> bool {
-        let found = extract(&entry.value, &[self.field.path()]);
-        let keys: Vec<&str> = self.field.path().split('.').collect();
-        self.covers(object::at(&found, &keys).as_str().unwrap_or_default())
+        let found = extract(&entry.value, &["metadata.uid", "metadata.namespace"]);
+        self.covers(meta(&found, self.field))
     }
 
     fn covers(&self, value: &str) -> bool {
@@ -98,8 +83,8 @@ fn parse(text: &str) -> std::result::Result<Shard, String> {
             ));
         };
         let of = match path {
-            "object.metadata.uid" => Field::Uid,
-            "object.metadata.namespace" => Field::Namespace,
+            "object.metadata.uid" => "uid",
+            "object.metadata.namespace" => "namespace",
             path => {
                 return Err(format!(
                     "unsupported field path {path:?}; supported: object.metadata.uid, object.metadata.namespace"
@@ -116,14 +101,13 @@ fn parse(text: &str) -> std::result::Result<Shard, String> {
         let known = *field.get_or_insert(of);
         if known != of {
             return Err(format!(
-                "all shard ranges must use the same field, got \"object.{}\" and {path:?}",
-                known.path()
+                "all shard ranges must use the same field, got \"object.metadata.{known}\" and {path:?}"
             ));
         }
         ranges.push((first, end));
         shown.push(format!("shardRange({path}, '{first_text}', '{end_text}')"));
     }
-    let field = field.unwrap_or(Field::Uid);
+    let field = field.unwrap_or("uid");
     let shown = shown.join(" || ");
     Ok(Shard {
         field,

@@ -77,7 +77,7 @@ fn add_name_error(errors: &mut ErrorList, error: Error) {
 fn validate_meta(
     resource: &Resource,
     object: &Value,
-    name: fn(&str) -> Vec<String>,
+    name: meta_rules::NameRule,
     path: &Path,
 ) -> ErrorList {
     let rules = if resource.rules.own_finalizers {

@@ -90,10 +90,10 @@ fn requirements(
 /// Checks the requests and limits of a whole pod.
 pub(crate) fn pod_level(resources: &Value, path: &Path, errors: &mut ErrorList) {
     let claims = resources["claims"].as_array();
-    let pointer = format!("/{}/claims", path.to_string().replace('.', "/"));
-    if claims.is_some_and(|claims| !claims.is_empty()) || empties::has(&pointer) {
+    let at = path.child("claims");
+    if claims.is_some_and(|claims| !claims.is_empty()) || empties::has(&at) {
         errors.push(Error::forbidden(
-            &path.child("claims"),
+            &at,
             "claims may not be set for Resources at pod-level",
         ));
     }

@@ -140,7 +140,7 @@ impl Core {
         let is_named = |node: &str| names.as_ref().is_none_or(|names| names.contains(&node));
         for node in &attempt.snapshot.nodes {
             let rejection = attempt.evaluate(node, &nominated).err();
-            // Each pod of a DaemonSet names one node: what the devices of all others are is not asked.
+            // A pod of a DaemonSet names one node: the devices of all other nodes are not evaluated.
             if rejection.is_some() && !is_named(&node.name) {
                 nodes.push(NodeVerdict {
                     name: node.name.clone(),

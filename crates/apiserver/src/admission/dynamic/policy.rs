@@ -30,7 +30,7 @@ struct Validation {
 /// What a policy has against a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refusal {
-    /// The reason, as the client is told.
+    /// The reason, for the response.
     pub message: String,
     /// Reason of the Status, empty for the usual one.
     pub reason: String,

@@ -120,16 +120,16 @@ impl Maker<'_, '_> {
                 (init, condition, step, self.call("_==_", vec![count, one]))
             }
         };
-        Ok(comprehension(
+        Ok(comprehension(Comprehension {
             range,
             var,
             var2,
-            ACCUMULATOR.into(),
+            accu: ACCUMULATOR.into(),
             init,
             condition,
             step,
             result,
-        ))
+        }))
     }
 
     pub(super) fn map(&mut self, range: Expr, mut args: Vec<Expr>) -> Expanded {
@@ -161,16 +161,16 @@ impl Maker<'_, '_> {
         let step = self.call("_+_", vec![accu, one]);
         let step = self.filtered(filter, step);
         let result = self.accu();
-        comprehension(
+        comprehension(Comprehension {
             range,
             var,
             var2,
-            ACCUMULATOR.into(),
+            accu: ACCUMULATOR.into(),
             init,
             condition,
             step,
             result,
-        )
+        })
     }
 
     pub(super) fn transform(
@@ -196,16 +196,16 @@ impl Maker<'_, '_> {
         let step = self.call("cel.@mapInsert", inserted);
         let step = self.filtered(filter, step);
         let result = self.accu();
-        Ok(comprehension(
+        Ok(comprehension(Comprehension {
             range,
             var,
             var2,
-            ACCUMULATOR.into(),
+            accu: ACCUMULATOR.into(),
             init,
             condition,
             step,
             result,
-        ))
+        }))
     }
 
     /// `result` with `var` standing for `value`.
@@ -213,16 +213,16 @@ impl Maker<'_, '_> {
         let range = self.list(Vec::new());
         let condition = self.literal(Literal::Bool(false));
         let step = self.ident(&var);
-        comprehension(
+        comprehension(Comprehension {
             range,
-            UNUSED_VAR.into(),
-            None,
-            var,
-            value,
+            var: UNUSED_VAR.into(),
+            var2: None,
+            accu: var,
+            init: value,
             condition,
             step,
             result,
-        )
+        })
     }
 
     pub(super) fn bind(&mut self, mut args: Vec<Expr>) -> Expanded {
@@ -329,7 +329,7 @@ impl Maker<'_, '_> {
                     fields,
                 }
             }
-            ExprKind::Comprehension(c) => ExprKind::Comprehension(Box::new(Comprehension {
+            ExprKind::Comprehension(c) => comprehension(Comprehension {
                 range: self.copy(&c.range),
                 var: c.var.clone(),
                 var2: c.var2.clone(),
@@ -338,7 +338,7 @@ impl Maker<'_, '_> {
                 condition: self.copy(&c.condition),
                 step: self.copy(&c.step),
                 result: self.copy(&c.result),
-            })),
+            }),
             kind @ (ExprKind::Unspecified | ExprKind::Literal(_) | ExprKind::Ident(_)) => {
                 kind.clone()
             }
@@ -384,25 +384,6 @@ fn two_vars(args: &[Expr]) -> Result<(Arc<str>, Option<Arc<str>>), Refusal> {
     Ok((var, Some(var2)))
 }
 
-#[expect(clippy::too_many_arguments, reason = "the parts of a comprehension")]
-fn comprehension(
-    range: Expr,
-    var: Arc<str>,
-    var2: Option<Arc<str>>,
-    accu: Arc<str>,
-    init: Expr,
-    condition: Expr,
-    step: Expr,
-    result: Expr,
-) -> ExprKind {
-    ExprKind::Comprehension(Box::new(Comprehension {
-        range,
-        var,
-        var2,
-        accu,
-        init,
-        condition,
-        step,
-        result,
-    }))
+fn comprehension(parts: Comprehension) -> ExprKind {
+    ExprKind::Comprehension(Box::new(parts))
 }

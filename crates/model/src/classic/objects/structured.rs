@@ -1,4 +1,4 @@
-//! Structured parameters of 1.30 (KEP 4381): what a node has, and what claims and classes ask of it.
+//! Structured parameters of 1.30 (KEP 4381): what a node has, and what claims and classes request.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

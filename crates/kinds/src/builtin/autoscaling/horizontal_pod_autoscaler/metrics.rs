@@ -191,8 +191,7 @@ pub(super) fn rules(rules: &Value, path: &Path, errors: &mut ErrorList) {
     }
     let (policies, place) = (list(rules, "policies"), path.child("policies"));
     // An empty list has got the default policies on its way here, which upstream gives to an absent one only.
-    let pointer = format!("/{}", place.to_string().replace('.', "/"));
-    if policies.is_empty() || empties::has(&pointer) {
+    if policies.is_empty() || empties::has(&place) {
         errors.push(Error::required(&place, "must specify at least one Policy"));
     }
     for (index, policy) in policies.iter().enumerate() {

@@ -80,7 +80,7 @@ fn keep_address(service: &mut Value, old: &Value) {
         address = old_address.to_owned();
         spec.insert("clusterIP".to_owned(), old_address.into());
     }
-    // A client that knows one address only leaves the list out.
+    // A client that writes `clusterIP` only omits the list.
     let had_list = !is_empty(before.get("clusterIPs"));
     let omitted = had_list && is_empty(spec.get("clusterIPs"));
     if omitted && (both_have || address == old_address) {
