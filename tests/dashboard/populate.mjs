@@ -4,7 +4,7 @@ import { request } from "node:https";
 import { join } from "node:path";
 import { run, start } from "./harness.mjs";
 
-/** The hardware of the 18 nodes of such a cluster, in their order: a part of an NVL72 rack, GPUs with MIG and NICs, others. */
+/** The hardware of the 18 nodes, in their order: a part of an NVL72 rack, GPUs with MIG and NICs, others. */
 const HARDWARE = "gb200-nvl72=6,h100-mig+rdma-nic=4,gpu-shared=2,mi300x=1,gaudi3=1,tpu-v5e=2,sriov=1,nvme=1";
 
 /** Asks the API server of a kubeconfig that `allot up` wrote. */
@@ -35,7 +35,7 @@ async function populate(kubeconfig) {
   const ask = client(kubeconfig);
   const create = (path, body) => ask("POST", path, body);
   const dra = "/apis/resource.k8s.io/v1";
-  // A driver that has stopped in the middle of its work.
+  // A driver that has stopped before it published all slices of its pool.
   await create(`${dra}/resourceslices`, {
     apiVersion: "resource.k8s.io/v1", kind: "ResourceSlice", metadata: { name: "node-13-half" },
     spec: {
@@ -90,5 +90,5 @@ export async function cluster(folder) {
   await populate(kubeconfig);
   await run(["hardware", "fail", "node-12", "gpu-40-168", "--kubeconfig", kubeconfig]);
   const { line } = await start(["dashboard", "--kubeconfig", kubeconfig], "dashboard: ");
-  return { kubeconfig, link: line.replace("dashboard: ", "").trim() };
+  return { link: line.replace("dashboard: ", "").trim() };
 }

@@ -27,9 +27,9 @@ impl ClusterSelection {
     pub fn directory(&self) -> anyhow::Result<PathBuf> {
         if let (Some(name), Some(directory)) = (&self.name, &self.data_dir) {
             let directory = std::path::absolute(directory)?;
-            let known = registry::all().into_iter();
-            let mut known = known.filter(|record| record.data_dir == directory);
-            let known = known.next_back().or_else(|| record::Record::of(&directory));
+            let mut known = registry::all().into_iter();
+            let known = known.rfind(|record| record.data_dir == directory);
+            let known = known.or_else(|| record::Record::of(&directory));
             if let Some(other) = known.filter(|record| record.name.as_ref() != Some(name)) {
                 let called = match &other.name {
                     Some(name) => format!("is called {name}"),

@@ -85,18 +85,18 @@ pub struct Prepare {
     /// Environment variables that are always the same.
     #[serde(default)]
     pub set: BTreeMap<String, String>,
-    /// CPUs that every claim gets of its own.
+    /// The CPUs that each claim gets exclusively.
     #[serde(default)]
     pub cpus: Option<Cpus>,
 }
 
-/// How the CPUs of a claim are chosen and told.
+/// How the CPUs of a claim are chosen, and the environment variable that lists them.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cpus {
     /// The environment variable with the list of them; its name is followed by an underscore and the claim's UID.
     pub variable: String,
-    /// The consumed capacity that says how many they are.
+    /// The consumed capacity that is the number of CPUs.
     pub amount: String,
     /// The attribute with the number of the device's NUMA node.
     pub numa: String,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use self::replace::{Replace, Site, TABLE, escaped, literally, texts};
+use self::replace::{Replace, Site, TABLE, escaped, literally, suffix, texts};
 use crate::Error;
 use crate::format::Model;
 
@@ -139,15 +139,10 @@ impl<'a> Recordable<'a> {
 
     /// Labels in the domains of the drivers, which describe the hardware.
     fn labels(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
-        // nvidia.com of gpu.nvidia.com.
-        fn domain(name: &str) -> &str {
-            let mut dots = name.rmatch_indices('.');
-            dots.nth(1).map_or(name, |(at, _)| &name[at + 1..])
-        }
-        let domains: Vec<&str> = self.drivers.iter().map(|driver| domain(driver)).collect();
+        let domains: Vec<&str> = self.drivers.iter().map(|driver| suffix(driver)).collect();
         let labels = self.node["metadata"]["labels"].as_object();
         let labels = labels.into_iter().flatten().filter(move |(key, _)| {
-            let of = key.split_once('/').map(|(of, _)| domain(of));
+            let of = key.split_once('/').map(|(of, _)| suffix(of));
             of.is_some_and(|of| domains.contains(&of))
         });
         labels.map(|(key, value)| (key.as_str(), text(value)))

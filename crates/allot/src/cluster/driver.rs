@@ -209,28 +209,16 @@ mod tests {
         let created = hooks.create(&PostParams::default(), &refuses).await;
         created.expect("the configuration");
         let classes = Api::<DeviceClass>::all(client.clone());
+        let count = async || {
+            let list = classes.list(&Default::default()).await;
+            list.expect("a list").items.len()
+        };
         create_device_class(&client).await.expect("no error");
-        assert_eq!(
-            classes
-                .list(&Default::default())
-                .await
-                .expect("a list")
-                .items
-                .len(),
-            0
-        );
+        assert_eq!(count().await, 0);
         let deleted = hooks.delete("refuses", &Default::default()).await;
         assert!(deleted.is_ok(), "{deleted:?}");
         create_device_class(&client).await.expect("the class");
-        assert_eq!(
-            classes
-                .list(&Default::default())
-                .await
-                .expect("a list")
-                .items
-                .len(),
-            1
-        );
+        assert_eq!(count().await, 1);
         let mut wrong: DeviceClass = serde_saphyr::from_str(DEVICE_CLASS).expect("YAML");
         wrong.metadata.name = Some("Wrong".to_owned());
         let refused = create_missing(&classes, &wrong).await;

@@ -139,14 +139,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         .unwrap_or_default();
     let sysctls = allot_node::Sysctls::with_unsafe(&args.allowed_unsafe_sysctls)
         .map_err(|error| anyhow::anyhow!("--allowed-unsafe-sysctls: {error}"))?;
-    // What the machine is short of does not concern pods that run in name only.
-    let default = match args.runtime {
-        RuntimeKind::Simulated => Ok(Thresholds::default()),
-        _ => allot_node::EVICTION_HARD.parse(),
-    };
-    let eviction = match args.eviction_hard.clone() {
-        Some(thresholds) => thresholds,
-        None => default?,
+    let eviction = match (&args.eviction_hard, args.runtime) {
+        (Some(thresholds), _) => thresholds.clone(),
+        // Simulated pods use nothing of the machine.
+        (None, RuntimeKind::Simulated) => Thresholds::default(),
+        (None, _) => allot_node::EVICTION_HARD.parse::<Thresholds>()?,
     };
     let configs = (0..args.nodes).map(|index| {
         let (name, root) = match args.nodes {

@@ -10,15 +10,15 @@ pub struct Demo {
     pub steps: &'static [Step],
 }
 
-/// What is done, or is awaited or seen. Containers are given by pod and name.
+/// An action, or a check, which may wait. Containers are given by pod and name.
 pub enum Step {
     /// Applies a further manifest.
     Apply(&'static str),
-    /// Deletes what a manifest holds.
+    /// Deletes the objects of a manifest.
     Delete(&'static str),
-    /// Runs the program, on the cluster.
+    /// Runs `allot` with these arguments on the cluster.
     Allot(&'static [&'static str]),
-    /// Pods come to run.
+    /// Pods start to run.
     Run(&'static [&'static str]),
     /// A pod gets no devices.
     Waits(&'static str),
@@ -26,19 +26,19 @@ pub enum Step {
     Evicted(&'static str),
     /// A pod runs, and nothing deletes it.
     Stays(&'static str),
-    /// A pod becomes as is described.
+    /// A pod meets a condition, which is described by a verb.
     Pod(&'static str, &'static str, fn(&Value) -> bool),
-    /// A container has so many devices.
+    /// A container has this number of devices.
     Devices(&'static str, &'static str, usize),
     /// Containers have the same devices.
     Same(&'static [(&'static str, &'static str)]),
     /// No two containers have a device in common.
     Different(&'static [(&'static str, &'static str)]),
-    /// A container has variables that end like this.
+    /// The environment of a container has lines that end like these.
     Environment(&'static str, &'static str, &'static [&'static str]),
     /// A check of the claims of pods.
     Claims(&'static [&'static str], fn(&[Value])),
-    /// No pod without a toleration gets that GPU any longer. The scheduler sees a rule some time after it was applied.
+    /// Pods without a toleration no longer get a GPU: the scheduler observes a rule some time after it was applied.
     Tainted(&'static str),
 }
 

@@ -1,7 +1,6 @@
 //! Every demo of `examples/demos` does what its first lines say, on the cluster that they start.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::Command;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
@@ -11,7 +10,8 @@ use kube::runtime::wait::{Condition, await_condition, conditions};
 use serde_json::Value;
 
 use super::demo_table::{DEMOS, Demo, Step};
-use super::harness::{ALLOT, PATIENCE, Up, api_of, apply, example, exec_in, objects};
+use super::harness::{PATIENCE, Up, api_of, apply, example, exec_in, objects};
+use super::modelled::allot;
 
 /// The words of the first command in the comments of a manifest, without `allot up`.
 pub(super) fn flags(manifest: &str) -> Option<Vec<String>> {
@@ -134,7 +134,7 @@ struct Play<'a> {
     demo: &'a Demo,
     /// The namespaces of its pods.
     namespaces: BTreeMap<String, String>,
-    /// Manifests that are there, in the order of their arrival.
+    /// Manifests that are applied, in the order in which they were.
     applied: Vec<&'static str>,
 }
 
@@ -215,13 +215,8 @@ impl<'a> Play<'a> {
                 self.until(pod, what, condition).await;
             }
             Step::Allot(arguments) => {
-                let ended = Command::new(ALLOT)
-                    .args(*arguments)
-                    .arg("--kubeconfig")
-                    .arg(&self.up.kubeconfig)
-                    .output()
-                    .expect("it starts");
-                assert!(ended.status.success(), "{arguments:?}: {ended:?}");
+                let ended = allot(self.up, arguments);
+                assert!(ended.is_ok(), "{arguments:?}: {ended:?}");
             }
         }
     }
@@ -250,7 +245,7 @@ impl<'a> Play<'a> {
         self.applied.retain(|applied| *applied != file);
     }
 
-    /// Offers pods for a GPU until the scheduler refuses one.
+    /// Creates pods for a GPU until the scheduler rejects one.
     async fn tainted(&self, gpu: &str) {
         let index = gpu.trim_start_matches("gpu-");
         for number in 0..100 {
@@ -317,7 +312,7 @@ spec:
         }
     }
 
-    /// The environment of a container: of one that has ended by its log, which it wrote with `export`.
+    /// The environment of a container; that of an init container is read from its log, which it wrote with `export`.
     async fn environment(&self, pod: &str, container: &str) -> Vec<String> {
         let pods = self.pods(pod);
         let status = json(&pods.get(pod).await.expect(pod))["status"].clone();

@@ -10,13 +10,13 @@ use kube::api::{DeleteParams, LogParams};
 use kube::runtime::wait::await_condition;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, ResourceExt as _};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::hardware::{allocated, pod, pod_with, request, unschedulable, up};
 use super::harness::{ALLOT, PATIENCE, Up, directory};
 
-/// Runs a command of the program; its output, or its error.
-fn allot(up: &Up, arguments: &[&str]) -> Result<String, String> {
+/// Runs a command of the program on a cluster; its output, or its error.
+pub(super) fn allot(up: &Up, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new(ALLOT)
         .args(arguments)
         .arg("--kubeconfig")
@@ -30,7 +30,14 @@ fn allot(up: &Up, arguments: &[&str]) -> Result<String, String> {
     }
 }
 
-/// `kubectl logs` of a simulated pod told of a file that is not there.
+/// The members of a pod's spec by which its container sleeps in a process, with the devices of its claim.
+fn sleeps() -> Value {
+    json!({"containers": [{
+        "name": "ctr", "image": "x", "command": ["sleep", "600"], "resources": {"claims": [{"name": "devices"}]},
+    }]})
+}
+
+/// Checks the error of `kubectl logs` for a simulated pod, which was about a file that does not exist.
 async fn no_logs(up: &Up, pod: &str) {
     let logs = up.pods().logs(pod, &LogParams::default()).await;
     let error = logs.expect_err("no program runs").to_string();
@@ -196,12 +203,9 @@ async fn regression_failures_outlive_the_drivers_of_a_node() {
     let drivers = ["tpu.google.com", "gpu.example.com"];
     let mut before = Vec::new();
     for driver in drivers {
-        let container = json!([{
-            "name": "ctr", "image": "x", "command": ["sleep", "600"], "resources": {"claims": [{"name": "devices"}]},
-        }]);
         let name = driver.replace('.', "-");
         let one = json!({"requests": [request("one", driver, 1, "")]});
-        pod_with(&up, &name, one, json!({"containers": container})).await;
+        pod_with(&up, &name, one, sleeps()).await;
         up.until(&name, "be healthy", shows("Healthy")).await;
         let device = allocated(&up, &name).await[0].2.clone();
         fail(&up, &[device.as_str(), "--unhealthy", "--message", "fan"]);
@@ -240,10 +244,7 @@ async fn regression_failures_outlive_the_drivers_of_a_node() {
 async fn processes_get_the_environment_of_modelled_devices() {
     let up = Up::in_memory_with(&["--runtime", "process", "--hardware", "tpu-v5e"]).await;
     let all = json!({"requests": [{"name": "tpu", "exactly": {"deviceClassName": "tpu.google.com", "allocationMode": "All"}}]});
-    let container = json!([{
-        "name": "ctr", "image": "x", "command": ["sleep", "600"], "resources": {"claims": [{"name": "devices"}]},
-    }]);
-    pod_with(&up, "user", all, json!({"containers": container})).await;
+    pod_with(&up, "user", all, sleeps()).await;
     up.running("user").await;
     let environment = up.exec("user", "ctr", &["printenv"]).await;
     for line in ["TPU_VISIBLE_CHIPS=0,1,2,3", "TPU_TOPOLOGY=4x4"] {
@@ -254,7 +255,7 @@ async fn processes_get_the_environment_of_modelled_devices() {
     }
 }
 
-/// Claims for CPUs and network cards were prepared with nothing to see of it.
+/// Containers with claims for CPUs and network cards had no environment variable for them.
 #[tokio::test(flavor = "multi_thread")]
 async fn regression_processes_see_their_cpus_and_interfaces() {
     let up = Up::in_memory_with(&["--runtime", "process", "--hardware", "rdma-nic+cpu"]).await;
@@ -262,13 +263,9 @@ async fn regression_processes_see_their_cpus_and_interfaces() {
         {"name": "cpu", "exactly": {"deviceClassName": "dra.cpu", "capacity": {"requests": {"dra.cpu/cpu": "4"}}}},
         request("nic", "dranet", 2, "device.attributes[\"dra.net\"].rdma"),
     ]});
-    let container = json!([{
-        "name": "ctr", "image": "x", "command": ["sleep", "600"], "resources": {"claims": [{"name": "devices"}]},
-    }]);
     let mut sets = BTreeSet::new();
     for name in ["one", "two"] {
-        let more = json!({"containers": container});
-        pod_with(&up, name, devices.clone(), more).await;
+        pod_with(&up, name, devices.clone(), sleeps()).await;
         up.running(name).await;
         let environment = up.exec(name, "ctr", &["printenv"]).await;
         let value = |start: &str| {

@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 use super::scan::{self, Identifier, Names, Part, Sort};
 use super::{Cluster, text};
 
-/// Name of the table with the number of the recorded kind of nodes: nodes of different kinds have no identifier in common
-/// that they did not have.
+/// Name of the table with the number of the recorded kind of nodes, which keeps the identifiers of nodes of different kinds
+/// different.
 pub(super) const TABLE: &str = "recorded";
 
 /// What a cluster has that identifies it.
@@ -27,7 +27,7 @@ impl Site {
         contents: impl Iterator<Item = Vec<(&'a str, &'a str)>>,
     ) -> Self {
         let names = names(cluster);
-        // The place of the first node with an identifier, the last such node, and whether there are several.
+        // For each identifier: the order in which it was found, the last node with it, and whether several nodes have it.
         let mut seen: BTreeMap<Identifier, (usize, usize, bool)> = BTreeMap::new();
         for (node, texts) in contents.enumerate() {
             for (name, text) in texts {
@@ -126,8 +126,8 @@ fn names(cluster: &Cluster) -> Names {
     names
 }
 
-/// The last two labels of a domain.
-fn suffix(domain: &str) -> &str {
+/// The last two labels of a domain: `nvidia.com` of `gpu.nvidia.com`.
+pub(super) fn suffix(domain: &str) -> &str {
     let mut dots = domain.rmatch_indices('.');
     dots.nth(1).map_or(domain, |(at, _)| &domain[at + 1..])
 }
@@ -195,7 +195,7 @@ impl<'a> Replace<'a> {
         }
     }
 
-    /// Replaces in every text of a value that has a name.
+    /// Replaces identifiers in all texts of the value of something with a name.
     pub(super) fn value(&mut self, name: &str, value: &Value) -> Value {
         match value {
             Value::String(text) => self.text(name, text).into(),
@@ -211,7 +211,7 @@ impl<'a> Replace<'a> {
                         }
                         // A version has dots and digits as an address has.
                         ("version", Value::String(version)) => escaped(version).into(),
-                        // The types of an attribute are no names.
+                        // The members for the type of an attribute do not name it.
                         ("string" | "strings", _) => self.value(name, member),
                         _ => self.value(key, member),
                     };
@@ -224,7 +224,7 @@ impl<'a> Replace<'a> {
     }
 }
 
-/// The texts of a value that has a name, in which [`Replace::value`] replaces, with their names.
+/// The texts in which [`Replace::value`] replaces identifiers, with the names of what they are values of.
 pub(super) fn texts<'a>(name: &'a str, value: &'a Value, all: &mut Vec<(&'a str, &'a str)>) {
     match value {
         Value::String(text) => all.push((name, text)),
@@ -243,7 +243,7 @@ pub(super) fn texts<'a>(name: &'a str, value: &'a Value, all: &mut Vec<(&'a str,
     }
 }
 
-/// Replaces in an object that is not of one node, and that is no template.
+/// Replaces identifiers in an object that does not belong to one node. The result is not a template.
 pub(super) fn literally(site: &Site, value: &Value) -> Value {
     match value {
         Value::String(text) => {

@@ -53,6 +53,10 @@ pub(super) enum Part<'a> {
     Found(Identifier),
 }
 
+/// Length of the longest name of a node or place that is looked for: that of a DNS subdomain, so that the work for a long text
+/// is bounded.
+const LONGEST: usize = 253;
+
 /// Names that are known from the objects of a cluster.
 #[derive(Debug, Default)]
 pub(super) struct Names {
@@ -60,9 +64,9 @@ pub(super) struct Names {
     pub(super) nodes: HashMap<String, usize>,
     /// Zones, node pools, accounts.
     pub(super) places: BTreeSet<String>,
-    /// Domains whose hosts are the site's.
+    /// Domains whose hosts are the site's, with at most two labels.
     pub(super) domains: BTreeSet<String>,
-    /// Names that look like those of hosts and are none.
+    /// Names of drivers, which look like names of hosts.
     pub(super) drivers: BTreeSet<String>,
 }
 
@@ -131,6 +135,7 @@ impl Names {
             .char_indices()
             .filter(|(_, c)| !c.is_ascii_alphanumeric());
         let ends = ends.map(|(at, _)| at).chain([run.len()]);
+        let ends = ends.take_while(|end| *end <= LONGEST);
         let names: Vec<&str> = ends.map(|end| &run[..end]).collect();
         names.iter().rev().find_map(|name| {
             let part = match self.nodes.get(*name) {
@@ -147,12 +152,12 @@ impl Names {
     /// A host in a domain of the site.
     fn host(&self, text: &str) -> Option<(usize, Part<'static>)> {
         let run = run(text, |c| c.is_ascii_alphanumeric() || ".-".contains(c));
-        let ends = run.match_indices('.').map(|(at, _)| at).chain([run.len()]);
-        let names: Vec<&str> = ends.map(|end| &run[..end]).collect();
-        let mut names = names.into_iter().rev();
+        let ends = run.rmatch_indices('.').map(|(at, _)| at);
+        let ends = std::iter::once(run.len()).chain(ends);
+        let mut names = ends.map(|end| &run[..end]);
         let name = names.find(|name| {
-            let mut domains = name.match_indices('.').map(|(at, _)| &name[at + 1..]);
-            domains.any(|domain| self.domains.contains(domain))
+            let domains = name.rmatch_indices('.').map(|(at, _)| &name[at + 1..]);
+            domains.take(2).any(|domain| self.domains.contains(domain))
         })?;
         match self.drivers.contains(name) {
             true => None,
@@ -161,18 +166,18 @@ impl Names {
     }
 }
 
-/// What the name of a value says about it.
+/// What a value is, by its name.
 enum Meaning {
     Serial,
     Place,
 }
 
-/// Words of the names of values that are different for every machine.
+/// Words in names of attributes and labels whose values differ from machine to machine.
 const SERIAL: &[&str] = &[
     "serial", "sn", "uuid", "guid", "nguid", "eui", "eui64", "wwn", "wwid", "wwnn", "wwpn", "mac",
     "asset",
 ];
-/// Words of the names of values that name places or groups of machines.
+/// Words in names of attributes and labels whose values name places or groups of machines.
 const PLACE: &[&str] = &[
     "account",
     "block",
@@ -201,7 +206,7 @@ const PLACE: &[&str] = &[
     "vpc",
     "zone",
 ];
-/// Words of the names of values that describe and do not name.
+/// Words in names of attributes and labels whose values describe hardware, also if a word of [`PLACE`] is in the name.
 const DESCRIPTION: &[&str] = &[
     "class",
     "count",
@@ -309,7 +314,7 @@ fn address(text: &str) -> Option<(usize, Part<'static>)> {
 
 fn ip(text: &str) -> Option<(usize, Part<'static>)> {
     let ends = |end: usize| !text[end..].starts_with(|c: char| c.is_ascii_alphanumeric());
-    // The beginning of more numbers, too.
+    // Also if more numbers follow.
     let four = run(text, |c| c.is_ascii_digit() || c == '.');
     let four = four
         .match_indices('.')
@@ -332,7 +337,7 @@ fn ip(text: &str) -> Option<(usize, Part<'static>)> {
     })
 }
 
-/// Letters and digits that no name of a product has: ten or more, of which four or more are digits.
+/// A word that is unlikely in the name of a product: ten or more letters and digits, of which four or more are digits.
 fn serial(text: &str) -> Option<(usize, Part<'static>)> {
     let word = run(text, |c| c.is_ascii_alphanumeric());
     let digits = word.bytes().filter(u8::is_ascii_digit).count();

@@ -105,14 +105,46 @@ pub(super) fn user() -> Value {
     pod("p", json!({"resourceClaimName": "claim"}))
 }
 
-pub(super) fn loaded(objects: &[Value]) -> LoadedScheduler {
+/// The template `t` of claims for one device.
+pub(super) fn template() -> Value {
+    dra(
+        "ResourceClaimTemplate",
+        "t",
+        Some("default"),
+        json!({"spec": {"devices": {"requests": [request(json!({}))]}}}),
+    )
+}
+
+/// The spec of a pod with a claim from [`template`].
+pub(super) fn templated() -> Value {
+    pod("unused", json!({"resourceClaimTemplateName": "t"}))["spec"].clone()
+}
+
+fn cluster_of(objects: &[Value]) -> ClusterObjects {
     let snapshot = Snapshot {
         objects: objects.to_vec(),
         namespace: "default".to_owned(),
         ..Snapshot::default()
     };
-    let cluster = ClusterObjects::new(snapshot, "default".to_owned());
+    ClusterObjects::new(snapshot, "default".to_owned())
+}
+
+pub(super) fn loaded(objects: &[Value]) -> LoadedScheduler {
+    let cluster = cluster_of(objects);
     cluster.load(Config::default()).expect("it can be read")
+}
+
+/// What `allot explain -f` prints about a workload; and whether it fits.
+pub(super) fn of_workload(objects: &[Value], workload: &Value, json: bool) -> (String, bool) {
+    let mut cluster = cluster_of(objects);
+    let added = cluster.add(vec![workload.clone()]).expect("added");
+    let mut loaded = cluster.load(Config::default()).expect("it can be read");
+    let mut out = Vec::new();
+    let fits = super::replicas::explain(&mut loaded, &added.workloads[0], &mut out, json);
+    (
+        String::from_utf8(out).expect("UTF-8"),
+        fits.expect("explained"),
+    )
 }
 
 /// What `allot explain p` prints.

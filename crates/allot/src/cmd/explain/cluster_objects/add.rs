@@ -121,15 +121,12 @@ impl ClusterObjects {
         for pod in self.objects.iter().filter(|o| owns(workload, o)) {
             let (_, namespace, name) = identity(pod);
             own.names.insert(name.clone());
-            let phase = pod.pointer("/status/phase").and_then(Value::as_str);
-            if matches!(phase, Some("Succeeded" | "Failed"))
-                || !pod["metadata"]["deletionTimestamp"].is_null()
-            {
+            if is_over(pod) {
                 continue;
             }
-            match pod.pointer("/spec/nodeName").and_then(Value::as_str) {
-                None | Some("") => own.waiting.push((namespace, name)),
-                Some(_) => own.on_nodes += 1,
+            match is_on_node(pod) {
+                true => own.on_nodes += 1,
+                false => own.waiting.push((namespace, name)),
             }
         }
         own
@@ -336,6 +333,18 @@ pub(super) fn owns(workload: &Value, object: &Value) -> bool {
             true => owner["kind"] == "ReplicaSet" && owner["name"] == *replica_set,
             false => owner["uid"] == *uid,
         })
+}
+
+/// Whether a pod has finished or is being deleted, so that its workload needs another one.
+pub(super) fn is_over(pod: &Value) -> bool {
+    let phase = pod.pointer("/status/phase").and_then(Value::as_str);
+    matches!(phase, Some("Succeeded" | "Failed")) || !pod["metadata"]["deletionTimestamp"].is_null()
+}
+
+/// Whether a pod is bound to a node.
+pub(super) fn is_on_node(pod: &Value) -> bool {
+    let node = pod.pointer("/spec/nodeName").and_then(Value::as_str);
+    node.is_some_and(|node| !node.is_empty())
 }
 
 /// The number of pods of a workload; `None` for other objects, and for a DaemonSet, whose number the nodes decide.

@@ -8,7 +8,7 @@ use k8s_openapi::api::apps::v1::DaemonSetSpec;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
 
-use super::add::{MOST_REPLICAS, Workload, owns, pod_of_template};
+use super::add::{MOST_REPLICAS, Workload, is_on_node, is_over, owns, pod_of_template};
 use super::{ClusterObjects, identity};
 use crate::cmd::manifests::{title, typed};
 
@@ -75,17 +75,13 @@ impl ClusterObjects {
         let mut found = HashMap::new();
         for object in self.objects.iter().filter(|object| owns(set, object)) {
             let pod: Pod = serde_json::from_value(object.clone())?;
-            let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
-            if matches!(phase, Some("Succeeded" | "Failed"))
-                || pod.metadata.deletion_timestamp.is_some()
-            {
+            if is_over(object) {
                 continue;
             }
-            let node_name = pod.spec.as_ref().and_then(|s| s.node_name.as_deref());
             let (_, namespace, name) = identity(object);
-            let own = match node_name {
-                None | Some("") => OwnPod::Waiting((namespace, name)),
-                Some(_) => OwnPod::OnNode,
+            let own = match is_on_node(object) {
+                true => OwnPod::OnNode,
+                false => OwnPod::Waiting((namespace, name)),
             };
             found.insert(target_node(&pod), own);
         }

@@ -157,7 +157,7 @@ fn print_request(request: &RequestExplanation, out: &mut impl Write) -> io::Resu
     Ok(())
 }
 
-/// `b/x: taint k=v:NoSchedule is not tolerated`; `None` if it is in use, which is told with its holder.
+/// `b/x: taint k=v:NoSchedule is not tolerated`; `None` if it is in use: it is then listed with the pod that has it.
 pub(super) fn nearest_device(request: &RequestExplanation) -> Option<String> {
     let near = request.nearest.as_ref();
     let near = near.filter(|n| request.in_use.iter().all(|d| d.device != n.device))?;

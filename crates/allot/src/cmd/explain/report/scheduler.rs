@@ -1,4 +1,4 @@
-//! A pod whose scheduler is not among the known profiles: whether one of that name runs is seen from what it did.
+//! A pod whose scheduler is not among the known profiles: pods and events show whether a scheduler of that name runs.
 
 use allot_apimachinery::suggest;
 use allot_scheduler::pod::{PodInfo, scheduler_name};
@@ -43,7 +43,7 @@ pub(super) fn absent(loaded: &LoadedScheduler, pod: &PodInfo) -> anyhow::Result<
     Ok((format!("no scheduler named {wanted} runs here"), advice))
 }
 
-/// What a scheduler said last of a pod, of the events that were read.
+/// The last of the events that a scheduler reported, of those that were read: name of the pod, and message.
 fn said(loaded: &LoadedScheduler, scheduler: &str) -> Option<(String, String)> {
     let text = |event: &Value, pointer: &str| event.pointer(pointer)?.as_str().map(str::to_owned);
     let from = |event: &&Value| {

@@ -2,12 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::super::replicas;
 use super::*;
 use crate::cmd::snapshot::Hidden;
 
-/// What is said of a DaemonSet whose pods want a device each, as text and JSON; and whether it fits.
-fn told(template: Value, more: Vec<Value>) -> (String, Value, bool) {
+/// What is printed about a DaemonSet whose pods want a device each, as text and JSON; and whether it fits.
+fn told(fields: Value, more: Vec<Value>) -> (String, Value, bool) {
     let mut tainted = node("d");
     tainted["spec"] = json!({"taints": [{"key": "k", "effect": "NoSchedule"}]});
     let mut unready = node("c");
@@ -23,40 +22,19 @@ fn told(template: Value, more: Vec<Value>) -> (String, Value, bool) {
         slice("b", json!([])),
         slice("c", json!([{"name": "x"}])),
         slice("d", json!([{"name": "x"}])),
-        dra(
-            "ResourceClaimTemplate",
-            "t",
-            Some("default"),
-            json!({"spec": {"devices": {"requests": [request(json!({}))]}}}),
-        ),
+        template(),
     ];
     objects.extend(more);
-    let mut spec = pod("unused", json!({"resourceClaimTemplateName": "t"}))["spec"].clone();
-    for (field, value) in template.as_object().into_iter().flatten() {
+    let mut spec = templated();
+    for (field, value) in fields.as_object().into_iter().flatten() {
         spec[field] = value.clone();
     }
     let set = json!({"apiVersion": "apps/v1", "kind": "DaemonSet",
         "metadata": {"name": "mon", "uid": "m"},
         "spec": {"selector": {}, "template": {"spec": spec}}});
-    let answer = |json: bool| {
-        let snapshot = Snapshot {
-            objects: objects.clone(),
-            namespace: "default".to_owned(),
-            ..Snapshot::default()
-        };
-        let mut cluster = ClusterObjects::new(snapshot, "default".to_owned());
-        let added = cluster.add(vec![set.clone()]).expect("added");
-        let mut loaded = cluster.load(Config::default()).expect("it can be read");
-        let mut out = Vec::new();
-        let fits = replicas::explain(&mut loaded, &added.workloads[0], &mut out, json);
-        (
-            String::from_utf8(out).expect("UTF-8"),
-            fits.expect("explained"),
-        )
-    };
-    let (text, fits) = answer(false);
-    let value = serde_json::from_str(&answer(true).0).expect("JSON");
-    (text, value, fits)
+    let (text, fits) = of_workload(&objects, &set, false);
+    let (value, _) = of_workload(&objects, &set, true);
+    (text, serde_json::from_str(&value).expect("JSON"), fits)
 }
 
 /// It counted as one pod, which fits where any node has a device.

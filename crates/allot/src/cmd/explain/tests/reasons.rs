@@ -439,7 +439,7 @@ fn a_scheduler_that_does_not_run_is_a_reason() {
              default-scheduler; did you mean default-scheduler?\n",
         ],
     });
-    // One that has bound a pod, or has said anything, runs: its rules are not known.
+    // One that has bound a pod or reported an event runs, but its profile is not known.
     let refused = |more: Value| {
         let objects = [objects.clone(), vec![more]].concat();
         let report = Report::new(&mut loaded(&objects), "default", "p");

@@ -2,7 +2,6 @@
 
 use serde_json::json;
 
-use super::super::replicas;
 use super::*;
 
 /// What is said of a workload with so many replicas, each with a device, where there are three; and whether all fit.
@@ -18,31 +17,12 @@ fn told_of(metadata: Value, replicas: u32, more: Vec<Value>) -> (String, bool) {
         class("true"),
         slice("a", json!([{"name": "x"}])),
         slice("b", json!([{"name": "x"}, {"name": "y"}])),
-        dra(
-            "ResourceClaimTemplate",
-            "t",
-            Some("default"),
-            json!({"spec": {"devices": {"requests": [request(json!({}))]}}}),
-        ),
+        template(),
     ];
     objects.extend(more);
-    let snapshot = Snapshot {
-        objects,
-        namespace: "default".to_owned(),
-        ..Snapshot::default()
-    };
-    let mut cluster = ClusterObjects::new(snapshot, "default".to_owned());
-    let template = pod("unused", json!({"resourceClaimTemplateName": "t"}))["spec"].clone();
     let workload = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata,
-        "spec": {"replicas": replicas, "template": {"spec": template}}});
-    let added = cluster.add(vec![workload]).expect("added");
-    let mut loaded = cluster.load(Config::default()).expect("it can be read");
-    let mut out = Vec::new();
-    let fits = replicas::explain(&mut loaded, &added.workloads[0], &mut out, false);
-    (
-        String::from_utf8(out).expect("UTF-8"),
-        fits.expect("explained"),
-    )
+        "spec": {"replicas": replicas, "template": {"spec": templated()}}});
+    of_workload(&objects, &workload, false)
 }
 
 #[test]
