@@ -219,7 +219,7 @@ impl Driver for Devices {
 
     async fn unprepare(&self, claim: &PreparedClaim) -> Result<(), Failure> {
         if let Some(cpus) = &self.cpus {
-            cpus.give_back(&claim.reference().uid);
+            cpus.release(&claim.reference().uid);
         }
         Ok(())
     }

@@ -90,7 +90,7 @@ impl Cpus {
         Ok(())
     }
 
-    pub(super) fn give_back(&self, claim: &str) {
+    pub(super) fn release(&self, claim: &str) {
         self.taken.lock().remove(claim);
     }
 }
@@ -146,7 +146,7 @@ mod tests {
         check("b", "1500m", "DRA_CPUSET_b=10-11");
         check("a", "2", "DRA_CPUSET_a=8-9");
         check("c", "1", "DRA_CPUSET_c=12");
-        cpus.give_back("b");
+        cpus.release("b");
         check("d", "4", "DRA_CPUSET_d=10-11,13-14");
         assert_eq!(take("e", "2"), None);
         check("e", "1", "DRA_CPUSET_e=15");

@@ -87,7 +87,7 @@ fn regression_claims_without_pods_say_whose_they_are() {
 }
 
 #[test]
-fn regression_a_claim_of_a_group_is_told_as_such() {
+fn regression_a_claim_of_a_group_names_the_group() {
     let check = |pods: Vec<Value>, expected: &str| {
         let mut loaded = loaded(&cluster(owner("PodGroup", "train"), json!([]), pods));
         let mut out = Vec::new();
