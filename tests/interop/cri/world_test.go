@@ -3,6 +3,7 @@ package cri
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -39,8 +40,10 @@ type world struct {
 	up         *exec.Cmd
 	agent      *exec.Cmd
 	driver     *exec.Cmd
-	config     *rest.Config
-	client     kubernetes.Interface
+	// Where containerd finds CNI plugins; empty for none, so that pods share the network of the host.
+	pluginDirectory string
+	config          *rest.Config
+	client          kubernetes.Interface
 }
 
 var shared *world
@@ -113,7 +116,7 @@ cdi_spec_dirs = [%[5]q]
 restrict_oom_score_adj = true
 tolerate_missing_hugetlb_controller = true
 [plugins."io.containerd.cri.v1.runtime".cni]
-bin_dirs = [%[6]q]
+bin_dirs = [%[8]q]
 conf_dir = %[6]q
 [plugins."io.containerd.cri.v1.runtime".containerd]
 default_runtime_name = "runc"
@@ -126,7 +129,7 @@ SystemdCgroup = false
 snapshotter = "native"
 [plugins."io.containerd.cri.v1.images".pinned_images]
 sandbox = "example.com/pause:1"
-`, w.path("root"), w.path("state"), w.path("c.sock"), cdi, w.path("cdi"), w.path("cni"), runc)
+`, w.path("root"), w.path("state"), w.path("c.sock"), cdi, w.path("cdi"), w.path("cni"), runc, cmp.Or(w.pluginDirectory, w.path("cni")))
 	return os.WriteFile(w.path("config.toml"), []byte(text), 0o600)
 }
 

@@ -28,7 +28,7 @@ func main() {
 		}
 		fmt.Println("end of environment")
 		wait()
-	case "count": // prints numbers for ever
+	case "count": // prints numbers until it is ended
 		for n := 0; ; n++ {
 			fmt.Println("count", n)
 			time.Sleep(100 * time.Millisecond)
@@ -40,15 +40,12 @@ func main() {
 		os.Exit(code)
 	case "cat":
 		_, _ = io.Copy(os.Stdout, os.Stdin)
-	case "show": // prints files, of /proc/self/status what is about security
-		for _, name := range arguments {
-			text, err := os.ReadFile(name)
-			if err != nil {
-				fmt.Println("error:", err)
-				continue
-			}
-			os.Stdout.Write(text)
-		}
+	case "show": // prints files
+		show(arguments)
+	case "show-and-wait": // prints files, and waits
+		show(arguments)
+		fmt.Println("end of files")
+		wait()
 	case "write": // write FILE TEXT
 		if err := os.WriteFile(arguments[0], []byte(arguments[1]), 0o644); err != nil {
 			fmt.Println("error:", err)
@@ -88,6 +85,18 @@ func main() {
 			all = append(all, piece)
 			_ = all
 		}
+	}
+}
+
+// show prints files.
+func show(names []string) {
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			fmt.Println("error:", err)
+			continue
+		}
+		os.Stdout.Write(text)
 	}
 }
 
