@@ -4,6 +4,7 @@
 //! Fields that the type does not have follow by name.
 
 use allot_schema::apply::Managed;
+use allot_schema::protobuf::RawWriter;
 use allot_schema::types::{Field, Struct, Type};
 use serde_json::{Map, Value};
 
@@ -55,23 +56,24 @@ fn untyped(map: &Map<String, Value>) -> Vec<(&str, &Value, Option<&'static Field
         .collect()
 }
 
-fn member(out: &mut Vec<u8>, value: &Value, field: Option<&'static Field>) {
+/// A member; `raw` writes the fields that are raw.
+fn member(out: &mut Vec<u8>, value: &Value, field: Option<&'static Field>, raw: RawWriter) {
     match field {
-        Some(field) => typed(out, value, &field.ty),
+        Some(field) => typed(out, value, &field.ty, raw),
         None => plain(out, value),
     }
 }
 
-fn typed(out: &mut Vec<u8>, value: &Value, ty: &Type) {
+fn typed(out: &mut Vec<u8>, value: &Value, ty: &Type, raw: RawWriter) {
     match (value, ty) {
-        (Value::Object(map), Type::Struct(id)) => structure(out, map, id.get()),
+        (Value::Object(map), Type::Struct(id)) => structure(out, map, id.get(), raw),
         (Value::Array(items), Type::List(element)) => {
             out.push(b'[');
             for (index, item) in items.iter().enumerate() {
                 if index > 0 {
                     out.push(b',');
                 }
-                typed(out, item, element);
+                typed(out, item, element, raw);
             }
             out.push(b']');
         }
@@ -80,21 +82,26 @@ fn typed(out: &mut Vec<u8>, value: &Value, ty: &Type) {
             let mut first = true;
             for (name, item) in map {
                 key(out, &mut first, name);
-                typed(out, item, element);
+                typed(out, item, element, raw);
             }
             out.push(b'}');
         }
-        (value, Type::Raw) => crate::raw::write(out, value),
+        (value, Type::Raw) => raw(out, value),
         _ => plain(out, value),
     }
 }
 
-fn structure(out: &mut Vec<u8>, map: &Map<String, Value>, structure: &'static Struct) {
+fn structure(
+    out: &mut Vec<u8>,
+    map: &Map<String, Value>,
+    structure: &'static Struct,
+    raw: RawWriter,
+) {
     out.push(b'{');
     let mut first = true;
     for (name, value, field) in members(map, structure) {
         key(out, &mut first, name);
-        member(out, value, field);
+        member(out, value, field, raw);
     }
     out.push(b'}');
 }
@@ -121,7 +128,7 @@ pub fn object(out: &mut Vec<u8>, value: &Value, schema: Option<&'static Struct>)
     for (name, value, field) in members {
         if !matches!(name, "kind" | "apiVersion") {
             key(out, &mut first, name);
-            member(out, value, field);
+            member(out, value, field, crate::raw::write_json);
         }
     }
     out.push(b'}');
@@ -194,7 +201,7 @@ pub fn stored(
             "metadata" => {}
             _ => {
                 key(&mut out, &mut first, name);
-                member(&mut out, value, field);
+                member(&mut out, value, field, crate::raw::write);
             }
         }
     }
@@ -240,7 +247,7 @@ fn stored_metadata(
                 out.push(b'"');
             }
             (OWNERS, Some(owners)) => owners.write(out, typed),
-            _ if typed => member(out, value, field),
+            _ if typed => member(out, value, field, crate::raw::write),
             _ => plain(out, value),
         }
     }

@@ -1,7 +1,8 @@
 //! The texts of raw extensions: JSON that the server keeps unchanged, such as the opaque parameters of a driver, the
 //! data of a device's status or of a ControllerRevision.
 //!
-//! Upstream stores such a field as the bytes it was sent. Here an object is a tree of values, which preserves neither
+//! Upstream stores such a field as the bytes it was sent: clients that read protobuf get them, those that read JSON get
+//! them without the space between tokens. Here an object is a tree of values, which preserves neither
 //! the order of members nor repeated members nor the digits of large numbers. So the texts are kept beside the trees
 //! while a request is served: those that were sent, and those of the stored objects that it reads. When a raw field is
 //! written again, its text is found by its value, the texts of equal values in their order. A patch that does not
@@ -10,7 +11,7 @@
 use std::cell::RefCell;
 use std::future::Future;
 
-use allot_schema::decode::{Empty, RawText, raw_texts};
+use allot_schema::decode::{Empty, RawText, raw_texts, write_compact};
 use allot_schema::types::Struct;
 use serde_json::Value;
 
@@ -63,6 +64,20 @@ pub fn sent_object(found: Vec<RawText>) {
     sent(found);
 }
 
+/// As [`sent`], for a patch: what it sets has been through another encoding in upstream's server, without space.
+pub fn sent_patch(found: Vec<RawText>) {
+    sent(found.into_iter().map(compact).collect());
+}
+
+fn compact(raw: RawText) -> RawText {
+    let mut text = Vec::with_capacity(raw.text.len());
+    write_compact(&mut text, raw.text.as_bytes());
+    RawText {
+        text: String::from_utf8(text).unwrap_or(raw.text),
+        value: raw.value,
+    }
+}
+
 /// Remembers the texts of a stored object that the request changes.
 pub fn stored(schema: Option<&'static Struct>, bytes: &[u8]) {
     if let Some(schema) = schema {
@@ -103,12 +118,19 @@ pub fn write(out: &mut Vec<u8>, value: &Value) {
     }
 }
 
+/// As [`write`], without the space between the tokens of the text: the form of JSON answers.
+pub fn write_json(out: &mut Vec<u8>, value: &Value) {
+    let mut text = Vec::new();
+    write(&mut text, value);
+    write_compact(out, &text);
+}
+
 /// How an error shows a raw field of an object in the body: its text, with the escapes that Go writes into a page.
 pub fn shown(value: &Value) -> Option<String> {
     let text = with(|texts| {
         let mut all = texts.sent.iter().filter(|_| texts.whole);
         let found = all.find(|known| known.raw.value == *value)?;
-        Some(found.raw.text.clone())
+        Some(compact(found.raw.clone()).text)
     });
     let mut out = text.flatten()?;
     for (plain, escaped) in [

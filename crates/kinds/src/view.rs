@@ -1,5 +1,8 @@
 //! The representation of stored objects in a served API version.
 
+use std::borrow::Cow;
+
+use allot_schema::decode::{may_have_raw, write_compact};
 use allot_store::Entry;
 use serde_json::{Value, json};
 
@@ -45,7 +48,12 @@ impl View<'_> {
     /// As for [`View::object`].
     pub fn write_json(&self, out: &mut Vec<u8>, entry: &Entry) -> Result<()> {
         if self.is_stored_form() {
-            object::write_with_kind(out, &entry.value, &self.api_version(), &self.resource.kind);
+            object::write_with_kind(
+                out,
+                &self.stored_json(entry),
+                &self.api_version(),
+                &self.resource.kind,
+            );
         } else if let Some(mark) = self.mark() {
             self.write_custom(out, entry, mark)?;
         } else {
@@ -55,6 +63,18 @@ impl View<'_> {
             });
         }
         Ok(())
+    }
+
+    /// The stored bytes as JSON answers have them: raw fields are stored with the space that was sent between their
+    /// tokens, and are the only ones that have any.
+    fn stored_json<'e>(&self, entry: &'e Entry) -> Cow<'e, [u8]> {
+        let schema = self.resource.schema(&self.resource.storage_version);
+        if schema.is_some_and(|schema| may_have_raw(&entry.value, schema)) {
+            let mut out = Vec::with_capacity(entry.value.len());
+            write_compact(&mut out, &entry.value);
+            return Cow::Owned(out);
+        }
+        Cow::Borrowed(&entry.value)
     }
 
     /// Runs `write`, which encodes an entry, with access to the original text of the entry's raw JSON fields.
@@ -93,7 +113,7 @@ impl View<'_> {
             return self.write_json(out, entry);
         }
         if self.is_stored_form() {
-            out.extend_from_slice(&entry.value);
+            out.extend_from_slice(&self.stored_json(entry));
             return Ok(());
         }
         let mut value = self.object(entry)?;

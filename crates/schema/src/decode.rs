@@ -26,7 +26,7 @@ use context::Context;
 pub use context::MAX_STRICT;
 use field::FieldOf;
 pub use outcome::{DecodeError, Decoded, Empty, Mode, RawText};
-pub use raw::raw_texts;
+pub use raw::{may_have_raw, raw_texts, write_compact};
 pub use scalar::json_type;
 pub use shape::{normalize, zero};
 pub use unstructured::from_unstructured;

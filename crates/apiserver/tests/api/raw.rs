@@ -116,6 +116,71 @@ async fn raw_extensions_keep_their_text() {
     check(&server, "equal", [one, two, r#"{"a":1.50}"#]).await;
 }
 
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+/// Has space in places where it means nothing, and where it does.
+const SPACED: &str = "{\"b\": \"x  y\",\n\t\"a\" : [1, 2.0]}";
+const COMPACT: &str = r#"{"b":"x  y","a":[1,2.0]}"#;
+
+/// The raw fields of an object that is read as protobuf.
+async fn raws(server: &Server, path: &str) -> Vec<String> {
+    let request = http::Request::builder()
+        .uri(format!("/apis/resource.k8s.io/{path}"))
+        .header("accept", PROTOBUF)
+        .body(Full::new(bytes::Bytes::new()))
+        .unwrap();
+    let response = server.handle(request, Some(User::admin())).await;
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    let read = allot_schema::protobuf::to_json(&bytes, |_, _| true).unwrap();
+    read.raws.into_iter().map(str::to_owned).collect()
+}
+
+/// Upstream keeps the bytes of raw fields; its JSON answers leave out the space between tokens, its protobuf ones do not.
+#[tokio::test]
+async fn regression_raw_extensions_keep_their_space_in_protobuf() {
+    let server = server().await;
+    let claims = format!("v1/{CLAIMS}");
+    let holds = async |name: &str| {
+        for version in ["v1", "v1beta1"] {
+            let path = format!("{version}/{CLAIMS}/{name}");
+            assert_eq!(raws(&server, &path).await, [SPACED], "{path} in protobuf");
+            let text = ask(&server, "GET", &path, JSON, String::new()).await;
+            assert!(text.contains(COMPACT), "{path}: {text}");
+            let list = format!("{version}/{CLAIMS}?fieldSelector=metadata.name={name}");
+            let text = ask(&server, "GET", &list, JSON, String::new()).await;
+            assert!(text.contains(COMPACT), "{list}: {text}");
+            assert_eq!(raws(&server, &list).await, [SPACED], "{list} in protobuf");
+        }
+    };
+    // It is sent as JSON, changed beside the raw field, and sent as protobuf.
+    let claim = format!(
+        r#"{{"metadata":{{"name":"json"}},"spec":{{"devices":{{"requests":[{{"name":"r","exactly":{{"deviceClassName":"c"}}}}],"config":[{{"opaque":{{"driver":"d","parameters":{SPACED}}}}}]}}}}}}"#
+    );
+    let text = ask(&server, "POST", &claims, JSON, claim.clone()).await;
+    assert!(text.contains(COMPACT), "create: {text}");
+    holds("json").await;
+    let label = r#"{"metadata":{"labels":{"a":"b"}}}"#.to_owned();
+    ask(&server, "PATCH", &format!("{claims}/json"), MERGE, label).await;
+    holds("json").await;
+
+    let mut object: serde_json::Value = serde_json::from_str(&claim).unwrap();
+    object["kind"] = "ResourceClaim".into();
+    object["apiVersion"] = "resource.k8s.io/v1".into();
+    object["metadata"]["name"] = "protobuf".into();
+    let spaced =
+        |out: &mut Vec<u8>, _: &serde_json::Value| out.extend_from_slice(SPACED.as_bytes());
+    let body = allot_schema::protobuf::encode(&object, spaced).unwrap();
+    let request = http::Request::builder()
+        .method("POST")
+        .uri(format!("/apis/resource.k8s.io/{claims}"))
+        .header("content-type", PROTOBUF)
+        .body(Full::new(bytes::Bytes::from(body)))
+        .unwrap();
+    let response = server.handle(request, Some(User::admin())).await;
+    assert_eq!(response.status(), 201);
+    holds("protobuf").await;
+}
+
 /// JSON objects as programs might write them.
 fn text() -> impl Strategy<Value = String> {
     let number = prop_oneof![

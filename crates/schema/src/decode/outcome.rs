@@ -67,6 +67,6 @@ pub struct Empty {
 pub struct RawText {
     /// What it means.
     pub value: Value,
-    /// How it is written, without space between tokens.
+    /// How it is written, with the space between its tokens.
     pub text: String,
 }

@@ -12,13 +12,17 @@ use crate::types::{Struct, Type};
 /// The raw fields of an object that is known to be of this type, such as a stored one, in the order of the text.
 pub fn raw_texts(object: &[u8], schema: &'static Struct) -> Vec<RawText> {
     // Most objects have none, and need not be read for that.
-    let text = std::str::from_utf8(object).unwrap_or_default();
-    let mut names = names(schema).iter();
-    let named = names.any(|name| text.contains(&format!("\"{name}\":")));
-    match named {
+    match may_have_raw(object, schema) {
         true => decode_json(object, Some(schema)).map_or_else(|_| Vec::new(), |it| it.raws),
         false => Vec::new(),
     }
+}
+
+/// Whether the JSON of an object of this type mentions the name of one of the type's raw fields.
+pub fn may_have_raw(object: &[u8], schema: &'static Struct) -> bool {
+    let text = std::str::from_utf8(object).unwrap_or_default();
+    let mut names = names(schema).iter();
+    names.any(|name| text.contains(&format!("\"{name}\"")))
 }
 
 /// The names of the raw fields in a type and below it.
@@ -57,7 +61,7 @@ pub(super) fn next_value<'de, A: MapAccess<'de>>(
         return map.next_value();
     }
     let raw: Box<RawValue> = map.next_value()?;
-    let text = compact(raw.get());
+    let text = raw.get().to_owned();
     // As it is read from storage: numbers of others are not brought into a form.
     let value: Value = serde_json::from_str(&text).map_err(A::Error::custom)?;
     if let Some(raws) = &mut context.raws
@@ -69,21 +73,19 @@ pub(super) fn next_value<'de, A: MapAccess<'de>>(
     Ok(value)
 }
 
-/// The text without space between its tokens, as Go writes what it was given.
-fn compact(text: &str) -> String {
+/// Appends JSON without the space between its tokens, as Go writes the JSON of others into its own.
+pub fn write_compact(out: &mut Vec<u8>, json: &[u8]) {
     let (mut quoted, mut escaped) = (false, false);
-    text.chars()
-        .filter(|c| {
-            let keep = quoted || !c.is_ascii_whitespace();
-            match (quoted, escaped, c) {
-                (true, true, _) => escaped = false,
-                (true, false, '\\') => escaped = true,
-                (_, false, '"') => quoted = !quoted,
-                _ => {}
-            }
-            keep
-        })
-        .collect()
+    out.extend(json.iter().filter(|&&byte| {
+        let keep = quoted || !byte.is_ascii_whitespace();
+        match (quoted, escaped, byte) {
+            (true, true, _) => escaped = false,
+            (true, false, b'\\') => escaped = true,
+            (_, false, b'"') => quoted = !quoted,
+            _ => {}
+        }
+        keep
+    }));
 }
 
 #[cfg(test)]

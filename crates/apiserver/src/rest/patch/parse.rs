@@ -45,7 +45,7 @@ pub(in crate::rest) fn parse(call: &Call<'_>, body: &[u8]) -> Result<Read> {
     let custom = call.resource.custom.is_some();
     // Merge patches and applied configurations have the form of the object: the texts of its raw fields are kept.
     if let Some(schema) = call.resource.schema(&call.version) {
-        crate::raw::sent(decode::raw_texts(body, schema));
+        crate::raw::sent_patch(decode::raw_texts(body, schema));
     }
     match media_type.as_str() {
         "application/json-patch+json" => parse_json_patch(call, body),
