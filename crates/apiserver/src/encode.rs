@@ -217,6 +217,11 @@ impl Respond for View<'_> {
                 table::table(self, &objects, Some(meta), media.shape, options)
             }
         };
+        // Tables and metadata have no raw fields; what is encoded here with them is small.
+        if media.shape == Shape::Whole {
+            let entries = entries.iter().map(|entry| &**entry);
+            return Ok(self.with_texts_of(entries, || value_response(200, &value, media)));
+        }
         Ok(value_response(200, &value, media))
     }
 }

@@ -40,15 +40,25 @@ pub async fn scope<F: Future>(request: F) -> F::Output {
     TEXTS.scope(RefCell::default(), request).await
 }
 
-/// Writes an object with the texts of its stored form, ignoring other known texts.
-pub fn of_stored<T>(schema: Option<&'static Struct>, bytes: &[u8], work: impl FnOnce() -> T) -> T {
-    match schema.map(|schema| raw_texts(bytes, schema)) {
-        Some(found) if !found.is_empty() => TEXTS.sync_scope(RefCell::default(), || {
-            with(|texts| add(&mut texts.stored, found));
-            work()
-        }),
-        _ => work(),
+/// Writes objects with the texts of their stored forms, ignoring other known texts. The texts are searched for every
+/// raw field: there should be few objects.
+pub fn of_stored<'a, T>(
+    schema: Option<&'static Struct>,
+    stored: impl IntoIterator<Item = &'a [u8]>,
+    work: impl FnOnce() -> T,
+) -> T {
+    let Some(schema) = schema else { return work() };
+    let found = stored
+        .into_iter()
+        .flat_map(|bytes| raw_texts(bytes, schema));
+    let found: Vec<_> = found.collect();
+    if found.is_empty() {
+        return work();
     }
+    TEXTS.sync_scope(RefCell::default(), || {
+        with(|texts| add(&mut texts.stored, found));
+        work()
+    })
 }
 
 /// Adds texts that were sent with the request.

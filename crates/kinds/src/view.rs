@@ -79,8 +79,18 @@ impl View<'_> {
 
     /// Runs `write`, which encodes an entry, with access to the original text of the entry's raw JSON fields.
     pub fn with_texts<T>(&self, entry: &Entry, write: impl FnOnce() -> T) -> T {
+        self.with_texts_of([entry], write)
+    }
+
+    /// As [`View::with_texts`], for the few entries of a small list, in their order.
+    pub fn with_texts_of<'e, T>(
+        &self,
+        entries: impl IntoIterator<Item = &'e Entry>,
+        write: impl FnOnce() -> T,
+    ) -> T {
         let schema = self.resource.schema(&self.resource.storage_version);
-        crate::raw::of_stored(schema, &entry.value, write)
+        let stored = entries.into_iter().map(|entry| &*entry.value);
+        crate::raw::of_stored(schema, stored, write)
     }
 
     /// The mark of custom resource entries that this version serves exactly as stored.
