@@ -88,6 +88,21 @@ func TestChartIsValid(t *testing.T) {
 	}
 }
 
+// Before 1.36 the right to the status of claims is one to the allocations of all tenants.
+func TestRegressionADriverThatWritesClaimsIsRestricted(t *testing.T) {
+	for _, value := range []string{"bindingConditions", "deviceStatus"} {
+		base := []string{"template", "allot", chartDir, "--set", "gpuDriver.enabled=true,gpuDriver." + value + "=true", "--kube-version"}
+		if out := mustHelm(t, nil, append(base, "1.35.0")...); !strings.Contains(out, "name: allot-gpu-driver-claims\n") {
+			t.Errorf("%s: no policy", value)
+		}
+		open := "gpuDriver.admissionPolicy.enabled=false"
+		if out, err := runHelm(t, nil, append(base, "1.35.0", "--set", open)...); err == nil {
+			t.Errorf("%s is accepted without a policy: %.200s", value, out)
+		}
+		mustHelm(t, nil, append(base, "1.36.0", "--set", open)...)
+	}
+}
+
 // A value that the chart does not know, or that cannot be meant, is refused before anything is installed.
 func TestChartRefusesWrongValues(t *testing.T) {
 	for _, wrong := range []string{
