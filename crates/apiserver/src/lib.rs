@@ -42,7 +42,6 @@ mod body;
 mod bootstrap;
 #[cfg(test)]
 mod classic_tests;
-mod clients;
 pub mod config;
 mod connections;
 mod context;

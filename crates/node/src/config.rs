@@ -126,7 +126,7 @@ impl Default for Images {
 #[derive(Debug, Clone, Default)]
 pub struct Tls {
     /// CA certificates (PEM) that verify client certificates. Without them the ones are used that the cluster publishes
-    /// in the config map `kube-system/extension-apiserver-authentication`, if the agent may read it.
+    /// in the config map `kube-system/extension-apiserver-authentication`, if the agent may list and watch it.
     pub client_ca_pem: Option<Vec<u8>>,
     /// Serving certificate (PEM); self-signed, as by a kubelet, when absent.
     pub cert_pem: Option<Vec<u8>>,
