@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use allot_model::classic::objects::{PodScheduling, ResourceClaim as Claim, SchedulingSpec};
+use kube::api::Preconditions;
 use kube::core::ApiResource;
 use kube::core::DynamicObject;
 
@@ -11,6 +12,8 @@ use crate::classic::negotiations::is_owned_by;
 use crate::classic::{self, Served};
 
 mod claims;
+#[cfg(test)]
+mod tests;
 
 /// One of the sequential writes for a pod.
 enum Order {
@@ -155,11 +158,26 @@ impl ClassicWriter {
         })
     }
 
-    /// Deletes the negotiation of a pod; if that fails, the garbage collector deletes it.
+    /// Deletes the negotiation of a pod, and not that of a later pod of its name; if that fails, the garbage collector deletes it.
     async fn forget(&self, pod: &PodInfo) {
         let api = self.api(&pod.key.namespace, &self.served.scheduling());
-        match api.delete(&pod.key.name, &DeleteParams::default()).await {
-            Err(error) if code(&error) != 404 => {
+        let name = &*pod.key.name;
+        let deleted = async {
+            let found = api.get_opt(name).await?;
+            // One of another pod stays.
+            let Ok(Some(uid)) = self.own(pod, found) else {
+                return Ok(());
+            };
+            let preconditions = Preconditions {
+                uid: Some(uid),
+                ..Preconditions::default()
+            };
+            let params = DeleteParams::default().preconditions(preconditions);
+            api.delete(name, &params).await.map(drop)
+        };
+        match deleted.await {
+            // 409: another one has its name meanwhile.
+            Err(error) if !matches!(code(&error), 404 | 409) => {
                 tracing::debug!(pod = %pod.key, error = api_message(&error), "cannot delete the negotiation");
             }
             _ => {}
