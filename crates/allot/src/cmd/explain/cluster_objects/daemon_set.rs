@@ -70,7 +70,8 @@ impl ClusterObjects {
         })
     }
 
-    /// The pods of the set, by the node that each is on or is meant for.
+    /// The pods of the set, by the node that each is on or is meant for. In a rolling update with a surge a node has the next
+    /// pod beside the one that runs: that counts.
     fn daemon_pods(&self, set: &Value) -> anyhow::Result<HashMap<String, OwnPod>> {
         let mut found = HashMap::new();
         for object in self.objects.iter().filter(|object| owns(set, object)) {
@@ -83,7 +84,11 @@ impl ClusterObjects {
                 true => OwnPod::OnNode,
                 false => OwnPod::Waiting((namespace, name)),
             };
-            found.insert(target_node(&pod), own);
+            let node = target_node(&pod);
+            let runs = matches!(own, OwnPod::OnNode);
+            if runs || !found.contains_key(&node) {
+                found.insert(node, own);
+            }
         }
         Ok(found)
     }
