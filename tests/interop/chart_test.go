@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 )
@@ -241,6 +242,42 @@ func TestChartKeepsADriverToItsNode(t *testing.T) {
 			t.Errorf("%+v: %v", test, err)
 		case test.part != "" && (err == nil || !strings.Contains(err.Error(), test.part)):
 			t.Errorf("%+v: %v", test, err)
+		}
+	}
+}
+
+// Before 1.36 the right to the status of claims is one to the allocations of all tenants.
+func TestRegressionADriverChangesNoAllocation(t *testing.T) {
+	c := own(t, "--in-memory", "--runtime", "simulated", "--driver", "none", "--emulated-version", "1.35")
+	flags := "scheduler.enabled=false,controllers.enabled=false,gpuDriver.enabled=true,gpuDriver.deviceStatus=true"
+	mustHelm(t, c, "install", "allot", chartDir, "--namespace", "kube-system", "--set", flags, "--wait", "--timeout=110s")
+	claims := "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+	claim := `{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": {"devices": {
+		"requests": [{"name": "a", "exactly": {"deviceClassName": "gpu.example.com", "count": 2}}]}}}`
+	post := c.client.ResourceV1().RESTClient().Post().AbsPath(claims)
+	must(t, post.Body([]byte(claim)).SetHeader("Content-Type", "application/json").Do(within(t)).Error())
+	patch := func(config *rest.Config, status string) error {
+		client, err := kubernetes.NewForConfig(config)
+		must(t, err)
+		patch := client.ResourceV1().RESTClient().Patch(types.MergePatchType).AbsPath(claims + "/c/status")
+		return patch.Body([]byte(`{"status": ` + status + `}`)).Do(within(t)).Error()
+	}
+	result := `{"request": "a", "driver": "gpu.example.com", "device": "gpu-0", "pool": `
+	must(t, patch(c.config, `{"allocation": {"devices": {"results": [`+result+`"node-0"}, `+result+`"node-1"}]}}}`))
+	driver := *c.config
+	driver.Impersonate.UserName = "system:serviceaccount:kube-system:allot-gpu-driver"
+	driver.Impersonate.Groups = []string{"system:serviceaccounts", "system:authenticated"}
+	driver.Impersonate.Extra = map[string][]string{"authentication.kubernetes.io/node-name": {"node-0"}}
+	device := `{"devices": [{"driver": "gpu.example.com", "device": "gpu-0", "data": {"a": 1}, "pool": `
+	for _, test := range []struct{ status, part string }{
+		{device + `"node-0"}]}`, ""},
+		{device + `"node-1"}]}`, "only report the status of its own devices"},
+		{`{"allocation": null, "devices": null}`, "may not allocate, deallocate or reserve claims"},
+		{`{"reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}]}`, "may not allocate, deallocate or reserve claims"},
+	} {
+		err := patch(&driver, test.status)
+		if (err == nil) != (test.part == "") || err != nil && !strings.Contains(err.Error(), test.part) {
+			t.Errorf("%s: %v", test.status, err)
 		}
 	}
 }
