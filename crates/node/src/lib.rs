@@ -219,9 +219,13 @@ async fn serve(parts: Parts, tasks: &mut JoinSet<()>) -> Result<(), Error> {
         _ = looked => {}
         () = shutdown.cancelled() => return Ok(()),
     }
-    let condition = node.condition();
-    let pressed = pressure::Pressure::new(config.eviction.clone()).observe(&config.root_dir);
-    let facts = register::Facts::of(&**runtime, condition.as_ref(), port, pressed);
+    let mut machine = register::Machine {
+        runtime: Arc::clone(runtime),
+        condition: node.condition(),
+        pressure: pressure::Pressure::new(config.eviction.clone()),
+        port,
+    };
+    let facts = machine.facts(&config.root_dir);
     if config.plugins {
         tasks.spawn(podresources::serve(Arc::clone(&node))?);
         // Before any driver can publish: slices that are published from now on stay. Slices of simulated drivers are
@@ -305,10 +309,8 @@ async fn serve(parts: Parts, tasks: &mut JoinSet<()>) -> Result<(), Error> {
     tasks.spawn(register::heartbeat(
         client.clone(),
         config.clone(),
-        Arc::clone(runtime),
+        machine,
         node.images.clone(),
-        condition,
-        port,
         object,
     ));
     tasks.spawn(pods::keep_mirrors(Arc::clone(&node)));

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::cgroup::{CPU_PERIOD, INNER, ROOT};
+use super::cgroup::{CPU_PERIOD, INNER, LimitFile, MEMORY, PERIOD, QUOTA, ROOT, SHARES};
 use crate::error::{AtPath as _, PathError};
 use crate::spec::Limits;
 
@@ -23,24 +23,27 @@ fn change_below(root: &Path, container: &Path, limits: &Limits) -> Result<(), Pa
         return change_second(&root.join(relative), limits);
     }
     let first = First { root, relative };
-    first.write("memory", "memory.limit_in_bytes", limits.memory)?;
+    first.write(MEMORY, limits.memory)?;
     let shares = limits.cpu_shares.and_then(|it| i64::try_from(it).ok());
-    first.write("cpu", "cpu.shares", shares)?;
+    first.write(SHARES, shares)?;
     let period = limits.cpu_quota.map(|_| CPU_PERIOD.cast_signed());
-    first.write("cpu", "cpu.cfs_period_us", period)?;
-    first.write("cpu", "cpu.cfs_quota_us", limits.cpu_quota)
+    first.write(PERIOD, period)?;
+    first.write(QUOTA, limits.cpu_quota)
 }
 
 /// [`change`] with the second version of cgroups.
 fn change_second(directory: &Path, limits: &Limits) -> Result<(), PathError> {
     if let Some(memory) = limits.memory {
-        write(&directory.join("memory.max"), &memory.to_string())?;
+        write(&directory.join(MEMORY.second), &memory.to_string())?;
     }
     if let Some(shares) = limits.cpu_shares {
-        write(&directory.join("cpu.weight"), &weight(shares).to_string())?;
+        write(&directory.join(SHARES.second), &weight(shares).to_string())?;
     }
     if let Some(quota) = limits.cpu_quota {
-        write(&directory.join("cpu.max"), &format!("{quota} {CPU_PERIOD}"))?;
+        write(
+            &directory.join(QUOTA.second),
+            &format!("{quota} {CPU_PERIOD}"),
+        )?;
     }
     Ok(())
 }
@@ -53,8 +56,8 @@ struct First<'a> {
 
 impl First<'_> {
     /// Writes a limit to both cgroups, in an order in which the lower one never has more than the one above.
-    fn write(&self, controller: &str, file: &str, value: Option<i64>) -> Result<(), PathError> {
-        let controller = self.root.join(controller);
+    fn write(&self, file: LimitFile, value: Option<i64>) -> Result<(), PathError> {
+        let (controller, file) = (self.root.join(file.controller), file.first);
         // Where the kernel has no such controller, the container has no such limit either.
         let (Some(value), true) = (value, controller.is_dir()) else {
             return Ok(());
@@ -204,7 +207,7 @@ mod tests {
                 root: root.path(),
                 relative: Path::new("allot/c"),
             };
-            let written = first.write("cpu", "cpu.cfs_quota_us", Some(50_000));
+            let written = first.write(QUOTA, Some(50_000));
             assert!(written.is_err());
             assert_eq!(read(&root, file), expected);
         };

@@ -32,7 +32,7 @@ mod scheduler;
 use advice::advice;
 pub use cause::Cause;
 use gang::Gang;
-use groups::groups;
+use groups::nearest_group;
 pub use groups::print_verdicts;
 use nearest::Nearest;
 use preemption::PreemptionNode;
@@ -250,7 +250,7 @@ impl Report {
             .or_else(|| missing::driver(loaded, pod, &report.nodes));
         report.nearest = match report.nodes.iter().any(|node| node.fits) {
             true => None,
-            false => groups(&report.nodes).first().map(Nearest::from),
+            false => nearest_group(&report.nodes).as_ref().map(Nearest::from),
         };
         // Other pods may get its devices.
         let known = report.hidden.is_empty() && report.quota.is_none();

@@ -4,7 +4,7 @@ use allot_allocator::explain::RequestExplanation;
 use serde::Serialize;
 
 use super::Report;
-use super::groups::{failing, groups, unusable};
+use super::groups::{failing, nearest_group, unusable};
 use crate::cmd::count;
 
 /// Why a pod waits.
@@ -64,8 +64,7 @@ impl Report {
         if let Some(why) = self.gang.as_ref().and_then(super::Gang::why) {
             return Some(because(why));
         }
-        let groups = groups(&self.nodes);
-        let Some(nearest) = groups.first() else {
+        let Some(nearest) = nearest_group(&self.nodes) else {
             return Some(because("there are no nodes".to_owned()));
         };
         let mut reason = nearest.rejected.reason.clone();
