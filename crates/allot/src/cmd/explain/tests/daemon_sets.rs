@@ -76,11 +76,12 @@ fn only_the_nodes_that_a_daemon_set_selects_count() {
 #[test]
 fn the_pods_that_a_daemon_set_has_are_not_in_its_way() {
     let own = |name: &str, claim: &str, node: &str| {
-        let mut own = pod(name, json!({"resourceClaimName": claim}));
+        let mut own = pod(name, json!({"resourceClaimTemplateName": "t"}));
         own["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1",
             "kind": "DaemonSet", "name": "mon", "uid": "m", "controller": true}]);
         own["spec"]["nodeName"] = json!(node);
-        own["status"] = json!({"phase": "Running"});
+        own["status"] = json!({"phase": "Running",
+            "resourceClaimStatuses": [{"name": "c", "resourceClaimName": claim}]});
         own
     };
     let running = vec![
