@@ -163,7 +163,10 @@ fn the_pods_that_a_workload_has_are_not_in_its_way() {
     // The one that waits is tried itself, and is not counted twice.
     let mut waiting = running();
     waiting.push(own("web-7f-c", "three", None));
-    waiting.push(claim("three", request(json!({}))));
+    let mut three = claim("three", request(json!({})));
+    three["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Pod",
+        "name": "web-7f-c", "uid": "web-7f-c", "controller": true}]);
+    waiting.push(three);
     let (text, fits) = told_of(metadata, 3, waiting);
     let all = "Deployment default/web: 2 on nodes, 1 of 1 more fit\n  1 on b\n";
     assert_eq!(text, all);
