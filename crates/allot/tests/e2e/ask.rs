@@ -77,8 +77,8 @@ async fn the_cluster_is_found_as_kubectl_finds_it_and_the_plugin_is_the_same_bin
         (asked.status.code(), error)
     };
     let (status, error) = in_namespace("defualt");
-    let expected = "error: there is no namespace defualt; did you mean default?\n";
-    assert_eq!((status, error.as_str()), (Some(3), expected));
+    let meant = "error: there is no namespace defualt; did you mean default?\n";
+    assert_eq!((status, error.as_str()), (Some(3), meant));
     let (status, error) = in_namespace("../../nodes");
     assert!(
         status == Some(2) && error.contains("RFC 1123 label"),
