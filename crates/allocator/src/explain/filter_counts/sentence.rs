@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{RequestExplanation, hopeless};
+use super::{RequestExplanation, StageKind, hopeless};
 
 /// A request that cannot be met, in a sentence.
 pub(in crate::explain) fn sentence(request: &RequestExplanation) -> String {
@@ -27,7 +27,9 @@ pub(in crate::explain) fn sentence(request: &RequestExplanation) -> String {
         }
         before = stage.left;
     }
-    if last == Some(0) && before > 0 {
+    let kind = last.map(|last| request.filter_counts[last].kind);
+    if before > 0 && kind.is_some_and(|kind| kind <= StageKind::Class) && request.nearest.is_none()
+    {
         text += "; the node has no more";
     }
     if let Some(near) = &request.nearest {
