@@ -189,7 +189,10 @@ func TestChart(t *testing.T) {
 
 	// Drivers in a release of their own beside the first.
 	flags := "scheduler.enabled=false,controllers.enabled=false,gpuDriver.enabled=true,netDriver.enabled=true"
-	in("allot-drivers", append([]string{"install", "gpu", chartDir, "--set", flags}, wait...)...)
+	out = in("allot-drivers", append([]string{"install", "gpu", chartDir, "--set", flags}, wait...)...)
+	if strings.Contains(out, "get leases") {
+		t.Errorf("drivers elect no leader: %s", out)
+	}
 	_, err := c.client.ResourceV1().DeviceClasses().Get(within(t), "gpu.example.com", metav1.GetOptions{})
 	must(t, err)
 	_, err = c.client.ResourceV1().DeviceClasses().Get(within(t), "net.allot.dev", metav1.GetOptions{})
