@@ -13,7 +13,7 @@ use allot_node::remains;
 
 use crate::cluster::progress::Progress;
 use crate::cluster::{self, Cluster, ClusterDirectory, Runtime};
-use crate::clusters::record::Record;
+use crate::clusters::record::{self, Record};
 use crate::clusters::{self, quoted};
 use crate::logging;
 
@@ -118,9 +118,6 @@ fn here(mut args: Args) -> anyhow::Result<()> {
         (None, true) => Some(place.directory.join("logs/allot.log")),
         (None, false) => None,
     };
-    if let Some(log) = &log {
-        logging::file::start(log)?;
-    }
     let end = End {
         flags: clusters::flags(args.name.as_deref(), &place.directory),
         directory: place.directory.clone(),
@@ -129,6 +126,17 @@ fn here(mut args: Args) -> anyhow::Result<()> {
         detached: args.detached,
         log: log.clone(),
     };
+    if let Some(log) = &log {
+        if let Some(pid) = record::holder(&place.directory) {
+            // The log is that of the process that runs.
+            let locked = allot_store::Error::Locked {
+                path: place.directory.clone(),
+                holder: format!(" (pid {pid})"),
+            };
+            return Err(end.explain(locked.into()));
+        }
+        logging::file::start(log)?;
+    }
     let told = progress.clone();
     let mut record = None;
     let result = super::component::block_on(async |shutdown| {
