@@ -167,7 +167,7 @@ fn custom_problems(object: &Value, version: &str, resource: &Resource) -> Vec<(S
     let mut whole = object.clone();
     let unknown = match custom.read(&mut whole) {
         Ok(unknown) => unknown,
-        Err(error) => return vec![(String::new(), error)],
+        Err(error) => return vec![(String::new(), error.to_string())],
     };
     if !unknown.is_empty() || is_dump(object) {
         let schema = custom.schema(version);
