@@ -263,7 +263,7 @@ pub(super) fn first_failing<O: Observer>(
                 };
                 match list.next()?.matches(&device.cel) {
                     Ok(matches) => !matches,
-                    Err(error) => return Some((stage, Some(error))),
+                    Err(error) => return Some((stage, Some(error.to_string()))),
                 }
             }
             StageKind::Node => {
@@ -271,7 +271,7 @@ pub(super) fn first_failing<O: Observer>(
                 match device.scope.matches(attempt.node) {
                     _ if !per_device => false,
                     Ok(matches) => !matches || device.scope.has_several_terms(),
-                    Err(error) => return Some((stage, Some(error.to_owned()))),
+                    Err(error) => return Some((stage, Some(error.to_string()))),
                 }
             }
             StageKind::Taints => attempt.blocking_taint(alternative, place).is_some(),
