@@ -122,7 +122,7 @@ impl ClaimStates {
         }
     }
 
-    /// Whether the claim was deleted, not too long ago.
+    /// Whether the claim was deleted; true for the last [`REMEMBERED`] deletions.
     pub(super) fn is_deleted(&self, uid: &str) -> bool {
         self.deleted.contains(uid)
     }
