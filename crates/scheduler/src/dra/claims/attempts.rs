@@ -1,5 +1,5 @@
-//! What scheduling attempts do to claims: reserve allocations, settle them when writes succeed or fail, and release
-//! claims that are in the way.
+//! Changes of claims by scheduling attempts: reserve allocations, settle them when writes succeed or fail, and release
+//! claims that keep a pod from its node.
 
 use super::*;
 
