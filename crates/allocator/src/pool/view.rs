@@ -14,13 +14,13 @@ pub(crate) enum ViewError {
     #[error("failed to perform node selection for slice {slice}: {error}")]
     Slice {
         slice: SmolStr,
-        error: NodeSelectorError,
+        error: Box<NodeSelectorError>,
     },
     #[error("failed to perform node selection for device {device} in slice {slice}: {error}")]
     Device {
         slice: SmolStr,
         device: SmolStr,
-        error: NodeSelectorError,
+        error: Box<NodeSelectorError>,
     },
 }
 
@@ -113,7 +113,7 @@ impl PoolInfo {
         let Scope::PerDevice = slice.scope else {
             return slice.scope.matches(node).map_err(|error| ViewError::Slice {
                 slice: slice.name.clone(),
-                error: error.clone(),
+                error: Box::new(error.clone()),
             });
         };
         for device in &slice.devices {
@@ -121,7 +121,7 @@ impl PoolInfo {
             let matches = matches.map_err(|error| ViewError::Device {
                 slice: slice.name.clone(),
                 device: device.name.clone(),
-                error: error.clone(),
+                error: Box::new(error.clone()),
             })?;
             if matches {
                 return Ok(true);
@@ -139,7 +139,7 @@ impl PoolInfo {
             .find(|s| !s.has_counters());
         ViewError::Slice {
             slice: slice.map(|s| s.name.clone()).unwrap_or_default(),
-            error: error.clone(),
+            error: Box::new(error.clone()),
         }
     }
 
