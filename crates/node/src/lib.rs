@@ -41,11 +41,13 @@ mod fleet;
 mod frames;
 #[doc(hidden)]
 pub mod fuzzing;
+mod hooks;
 mod images;
 mod interfaces;
 mod manifests;
 mod memory;
 mod metrics;
+mod nri;
 mod oci;
 mod plugins;
 mod podresources;
@@ -70,6 +72,7 @@ pub use config::{
     NetworkSettings, PodNetwork, RuntimeKind, SimulatedSlices, Tls,
 };
 pub use error::{Error, PathError, is_refused_by_admission};
+pub use nri::check_nri;
 pub use plugins::{ANY_OTHER, REGISTERED_DRIVERS, UNHEALTHY};
 pub use pressure::{EVICTION_HARD, ThresholdError, Thresholds};
 pub use sysctls::Sysctls;
@@ -167,6 +170,7 @@ async fn assemble(
         simulated,
     )?;
     let events = Recorder::new(client.clone(), config.node_name.clone());
+    let nri = nri::Nri::of(config, runtime, &events, shutdown.clone())?;
     let images = open_images(&client, config, &**runtime, &events).await?;
     let node = Arc::new(Node {
         client: client.clone(),
@@ -182,6 +186,7 @@ async fn assemble(
         events,
         services: pods::Services::new(client, config.api_server),
         sandboxes,
+        nri,
         pods: Default::default(),
         mirrors: Default::default(),
         ended: Default::default(),
@@ -206,6 +211,14 @@ async fn serve(parts: Parts, tasks: &mut JoinSet<()>) -> Result<(), Error> {
     if let Some(path) = config.pod_manifest_path.clone() {
         let name = config.node_name.clone();
         tasks.spawn(pods::static_source(path, name, sender.clone()));
+    }
+    if let (Some(path), Some(nri)) = (&config.nri_socket, node.nri.clone()) {
+        let (listener, node) = (nri::Listener::bind(path)?, Arc::clone(&node));
+        tasks.spawn(async move {
+            // A plugin is told of all pods when it connects.
+            node.synced.wait().await;
+            nri.serve(listener).await;
+        });
     }
     tasks.spawn({
         let node = Arc::clone(&node);

@@ -50,10 +50,15 @@ pub(crate) fn limit(container: &Path, limits: &Limits) -> Result<(), PathError> 
     };
     let text = |value: &dyn std::fmt::Display| value.to_string();
     add("cpu", "cpu.shares", limits.cpu_shares.map(|it| text(&it)));
-    if let Some(quota) = limits.cpu_quota {
-        add("cpu", "cpu.cfs_period_us", Some(text(&CPU_PERIOD)));
-        add("cpu", "cpu.cfs_quota_us", Some(text(&quota)));
-    }
+    // The processors are not limited here but in the cgroup below: they are a choice, and no protection of others.
+    let period = limits.cpu_quota.map(|_| CPU_PERIOD);
+    let period = limits.cpu_period.or(period);
+    add("cpu", "cpu.cfs_period_us", period.map(|it| text(&it)));
+    add(
+        "cpu",
+        "cpu.cfs_quota_us",
+        limits.cpu_quota.map(|it| text(&it)),
+    );
     add(
         "memory",
         "memory.limit_in_bytes",
