@@ -47,6 +47,17 @@ fn a_field_of_a_struct_is_skipped_wherever_the_struct_stands() {
 }
 
 #[test]
+fn a_list_of_one_has_room_for_one() {
+    let of = |text: &str| -> Vec<Inner> {
+        read(&mut serde_json::Deserializer::from_str(text), |_, _| true).unwrap()
+    };
+    let one = of(r#"[{"b": true}]"#);
+    assert_eq!((one.len(), one.capacity()), (1, 1));
+    let many = of("[{}, {}, {}, {}, {}]");
+    assert_eq!(many, vec![Inner::default(); 5]);
+}
+
+#[test]
 fn a_struct_is_skipped_as_a_whole() {
     let lean = read_with(|of, field| of != "Outer" || field == "n");
     assert_eq!(
