@@ -7,6 +7,7 @@ use allot_store::{Error as StoreError, ListOptions, Write};
 use serde_json::{Value, json};
 
 use crate::error::Result;
+use crate::managed;
 use crate::object;
 use crate::registry::{groups, versions};
 use crate::state::ServerState;
@@ -60,7 +61,7 @@ pub(crate) async fn sync(core: &ServerState) -> Result<()> {
     }
     let missing = wanted
         .into_iter()
-        .map(|(name, object)| ensure(&*core.backend, COLLECTION, name, object));
+        .map(|(name, object)| ensure(&*core.backend, COLLECTION, name, object, managed::SERVER));
     futures::future::try_join_all(missing).await?;
     Ok(())
 }

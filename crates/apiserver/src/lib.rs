@@ -74,12 +74,12 @@ mod server;
 mod services;
 mod shares;
 mod state;
-mod statusz;
 mod unread;
 mod upload;
 mod version;
 mod webhook;
 mod yaml;
+mod zpages;
 
 pub use allot_kinds::{builtin, classic, error, identity, negotiate, object, registry, validate};
 use allot_kinds::{

@@ -19,9 +19,9 @@ use crate::context::Core;
 use crate::error::{ApiError, Result};
 use crate::flow::{Classified, Seat};
 use crate::identity::User;
-use crate::limits::{CHUNK, TREE_FACTOR, let_work_end, timed_out, until};
+use crate::limits::{CHUNK, TREE_FACTOR, let_work_end, out_of_time, until};
 use crate::negotiate::{MediaType, Offer, negotiate};
-use crate::request::{Incoming, Query, RequestInfo, Warnings};
+use crate::request::{Annotations, Incoming, Query, RequestInfo, Warnings};
 use crate::shares::owner;
 use crate::upload::Upload;
 use crate::{discovery, health, panics, rest};
@@ -86,6 +86,7 @@ impl Server {
             user: User::anonymous(),
             upgrade: parking_lot::Mutex::new(upgrade),
             warnings: Warnings::default(),
+            annotations: Annotations::default(),
             in_process: parts.extensions.remove::<InProcess>().is_some(),
             deadline: None,
             peer: connection.as_ref().map(|connection| connection.peer),
@@ -109,9 +110,8 @@ impl Server {
                 let deadline = started + limit;
                 exchange.request.deadline = Some(deadline);
                 let answer = until(deadline, self.caught(&mut exchange, &mut upload, user));
-                tokio::time::timeout_at(deadline, answer)
-                    .await
-                    .unwrap_or_else(|_| Err(timed_out()))
+                let answered = tokio::time::timeout_at(deadline, answer).await;
+                answered.unwrap_or_else(|_| Ok(out_of_time()))
             }
         };
         upload.discard(&self.0.discards);
@@ -131,7 +131,7 @@ impl Server {
         }
         if let Some(trail) = audit {
             crate::audit::write_id(response.headers_mut(), trail.id());
-            trail.answered(&mut response);
+            trail.answered(&mut response, &request.annotations);
         } else if !request.in_process {
             let id = crate::audit::id(&request.headers);
             crate::audit::write_id(response.headers_mut(), &id);
@@ -305,6 +305,9 @@ impl Server {
         }
         if let Some(log) = &core.config.audit {
             *audit = log.begin(request, jiff::Timestamp::now());
+            if let Some(trail) = audit {
+                request.annotations.begin(trail.level());
+            }
         }
         if let Some(error) = refused {
             return Err(error);
@@ -362,7 +365,7 @@ impl Server {
         if let Some(response) = health::answer(&self.0, request)? {
             return Ok(response);
         }
-        if let Some(response) = crate::statusz::answer(&self.0, request)? {
+        if let Some(response) = crate::zpages::answer(&self.0, request)? {
             return Ok(response);
         }
         if let Some(response) = crate::openapi::answer(&self.0, &self.0.openapi, request) {
