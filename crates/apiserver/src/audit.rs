@@ -302,9 +302,9 @@ impl RequestAudit {
         self.stage(Stage::ResponseComplete);
     }
 
-    /// How much is written about the request.
-    pub(crate) fn level(&self) -> Level {
-        self.event.level
+    /// Whether the body of the request is written as well.
+    pub(crate) fn has_bodies(&self) -> bool {
+        self.event.level >= Level::Request
     }
 
     /// The id of the request.

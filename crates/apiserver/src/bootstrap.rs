@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 use crate::auth::policy;
 use crate::config::Config;
 use crate::error::Result;
-use crate::managed;
-use crate::object::{self, meta};
+use crate::made::{self, ensure};
+use crate::object::{self, meta, text};
 use crate::server::Server;
 use crate::state::ServerState;
-use crate::storage::{self, ensure};
+use crate::storage;
 
 impl Server {
     /// Creates an in-memory server with default options for tests.
@@ -103,12 +103,23 @@ async fn run(server: &Server) -> Result<()> {
         format!("kube-system/{TOKEN_TRACKING}"),
         tracking,
     ));
-    let mut owned: Vec<_> = objects
-        .into_iter()
-        .map(|it| (managed::SERVER, it))
-        .collect();
+    let mut owned: Vec<_> = objects.into_iter().map(|it| (made::SERVER, it)).collect();
     let of_flows = crate::flow_defaults::objects(&object::now()).into_iter();
-    owned.extend(of_flows.map(|it| (crate::flow_defaults::PRODUCER, it)));
+    owned.extend(of_flows.map(|mut it| {
+        let (_, _, object) = &mut it;
+        if !object["status"]["conditions"].is_null() {
+            let api_version = text(object, &["apiVersion"]);
+            let applied = ["lastTransitionTime", "message", "reason", "status", "type"];
+            let status = made::applied_condition(
+                api_version,
+                crate::flow_defaults::CONSUMER,
+                crate::flow_defaults::DANGLING,
+                &applied,
+            );
+            object["metadata"]["managedFields"] = json!([status]);
+        }
+        (crate::flow_defaults::PRODUCER, it)
+    }));
     // All at once, so that they share one sync.
     let writes = owned
         .into_iter()
@@ -178,7 +189,7 @@ async fn reconcile(
 ) -> Result<()> {
     let backend = &server.0.backend;
     let Some(entry) = backend.get(collection, key).await? else {
-        return ensure(&*server.0.backend, collection, key, wanted, managed::SERVER).await;
+        return ensure(&*server.0.backend, collection, key, wanted, made::SERVER).await;
     };
     // What the store holds was written by this server as JSON.
     let old: Value = serde_json::from_slice(&entry.value).unwrap_or(Value::Null);

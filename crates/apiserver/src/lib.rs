@@ -58,6 +58,7 @@ mod health;
 mod kubelet;
 mod large;
 pub mod limits;
+mod made;
 mod metrics;
 pub mod mount;
 mod numbers;

@@ -153,17 +153,6 @@ pub(crate) fn timed_out() -> ApiError {
     Status::failure(504, "Timeout", message).into()
 }
 
-/// The answer to a request whose time is over while it is handled. As kube-apiserver's it is a Status without a kind,
-/// as text, so that clients do not take it for an answer of the API.
-pub(crate) fn out_of_time() -> http::Response<crate::body::Body> {
-    let error = timed_out();
-    let answer = format!(
-        "{{\"metadata\":{{}},\"status\":\"Failure\",\"message\":\"{}\",\"reason\":\"{}\",\"details\":{{}},\"code\":504}}\n",
-        error.0.message, error.0.reason
-    );
-    crate::body::text_response(504, answer)
-}
-
 /// The time limit of a call that is part of a request: `wanted`, or the rest of the request's time, in whole seconds.
 /// Calls send their time limit in seconds, and upstream rounds up.
 pub(crate) fn for_call(wanted: Duration) -> Duration {

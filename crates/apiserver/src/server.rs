@@ -19,7 +19,7 @@ use crate::context::Core;
 use crate::error::{ApiError, Result};
 use crate::flow::{Classified, Seat};
 use crate::identity::User;
-use crate::limits::{CHUNK, TREE_FACTOR, let_work_end, out_of_time, until};
+use crate::limits::{CHUNK, TREE_FACTOR, let_work_end, timed_out, until};
 use crate::negotiate::{MediaType, Offer, negotiate};
 use crate::request::{Annotations, Incoming, Query, RequestInfo, Warnings};
 use crate::shares::owner;
@@ -110,8 +110,12 @@ impl Server {
                 let deadline = started + limit;
                 exchange.request.deadline = Some(deadline);
                 let answer = until(deadline, self.caught(&mut exchange, &mut upload, user));
-                let answered = tokio::time::timeout_at(deadline, answer).await;
-                answered.unwrap_or_else(|_| Ok(out_of_time()))
+                match tokio::time::timeout_at(deadline, answer).await {
+                    // An error because of the end of the time, such as that of a call, may be seen first.
+                    Ok(Err(_)) if Instant::now() >= deadline => Ok(out_of_time()),
+                    Ok(answered) => answered,
+                    Err(_) => Ok(out_of_time()),
+                }
             }
         };
         upload.discard(&self.0.discards);
@@ -306,7 +310,7 @@ impl Server {
         if let Some(log) = &core.config.audit {
             *audit = log.begin(request, jiff::Timestamp::now());
             if let Some(trail) = audit {
-                request.annotations.begin(trail.level());
+                request.annotations.begin(trail.has_bodies());
             }
         }
         if let Some(error) = refused {
@@ -373,6 +377,17 @@ impl Server {
         }
         discovery::answer(&self.0, request)
     }
+}
+
+/// The answer to a request whose time is over while it is handled. As kube-apiserver's it is a Status without a kind,
+/// as text, so that clients do not take it for an answer of the API.
+fn out_of_time() -> Response<Body> {
+    let error = timed_out();
+    let answer = format!(
+        "{{\"metadata\":{{}},\"status\":\"Failure\",\"message\":\"{}\",\"reason\":\"{}\",\"details\":{{}},\"code\":504}}\n",
+        error.0.message, error.0.reason
+    );
+    text_response(504, answer)
 }
 
 /// The answer to HEAD: its body is left out, which HTTP/2 does not do by itself; its length stays.

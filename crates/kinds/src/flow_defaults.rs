@@ -3,15 +3,13 @@
 use allot_apimachinery::quote::quote;
 use serde_json::{Value, json};
 
-use crate::managed;
-
 /// The type of the condition that reports a flow schema whose priority level does not exist.
 pub const DANGLING: &str = "Dangling";
 
 /// The field manager of the default objects.
 pub const PRODUCER: &str = "api-priority-and-fairness-config-producer-v1";
 /// The field manager of their conditions.
-const CONSUMER: &str = "api-priority-and-fairness-config-consumer-v1";
+pub const CONSUMER: &str = "api-priority-and-fairness-config-consumer-v1";
 
 /// The default objects, with their collections and names.
 pub fn objects(now: &str) -> Vec<(String, String, Value)> {
@@ -33,15 +31,11 @@ pub fn objects(now: &str) -> Vec<(String, String, Value)> {
         if !distinguisher.is_empty() {
             spec["distinguisherMethod"] = json!({"type": distinguisher});
         }
-        let mut object = json!({
+        let object = json!({
             "apiVersion": format!("{group}/v1"), "kind": "FlowSchema",
             "metadata": metadata(name), "spec": spec,
             "status": {"conditions": [condition(level, true, now)]},
         });
-        let applied = ["lastTransitionTime", "message", "reason", "status", "type"];
-        let api_version = format!("{group}/v1");
-        let status = managed::applied_condition(&api_version, CONSUMER, DANGLING, &applied);
-        object["metadata"]["managedFields"] = json!([status]);
         objects.push((format!("{group}/flowschemas"), name.to_owned(), object));
     }
     objects

@@ -76,7 +76,7 @@ impl Owned {
     }
 }
 
-/// Creates an object, whose fields `manager` owns, unless its key exists.
+/// Creates an object unless its key exists.
 ///
 /// # Errors
 /// Errors of the store.
@@ -85,13 +85,11 @@ pub async fn ensure(
     collection: impl Into<String>,
     key: impl Into<String>,
     mut object: Value,
-    manager: &str,
 ) -> Result<()> {
     let (collection, key) = (collection.into(), key.into());
     if backend.get(&collection, &key).await?.is_some() {
         return Ok(());
     }
-    crate::managed::own_made(&collection, manager, &mut object);
     let metadata = object::metadata_mut(&mut object);
     metadata.insert("uid".to_owned(), uuid::Uuid::new_v4().to_string().into());
     metadata.insert("creationTimestamp".to_owned(), object::now().into());

@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::error::Result;
-use crate::managed;
+use crate::made::{self, ensure};
 use crate::object::{meta, text};
 use crate::server::Server;
 use crate::state::ServerState;
-use crate::storage::{self, ensure};
+use crate::storage;
 
 const LEASES: &str = "coordination.k8s.io/leases";
 const NAMESPACE: &str = "kube-system";
@@ -103,7 +103,7 @@ async fn hold(
         LEASES,
         own.as_str(),
         wanted.clone(),
-        managed::SERVER,
+        made::SERVER,
     )
     .await?;
     let prefix = format!("{NAMESPACE}/");
@@ -128,7 +128,7 @@ async fn hold(
             continue;
         };
         match state.backend.commit(write).await {
-            // Somebody else was faster; the next renewal sees what is there.
+            // Another server was faster; the next renewal sees what is there.
             Ok(_) | Err(StoreError::NotFound | StoreError::Conflict(_)) => {}
             Err(error) => return Err(error.into()),
         }

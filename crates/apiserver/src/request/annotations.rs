@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::audit::Level;
-
 /// How much is noted about one request, in bytes: webhooks and expressions write texts of any length.
 const MOST: usize = 256 * 1024;
 
@@ -11,44 +9,44 @@ const MOST: usize = 256 * 1024;
 #[derive(Debug, Default)]
 pub struct Annotations(parking_lot::Mutex<Notes>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Notes {
-    level: Level,
+    detail: Detail,
     size: usize,
     texts: BTreeMap<String, String>,
 }
 
-impl Default for Notes {
-    fn default() -> Self {
-        Notes {
-            level: Level::None,
-            size: 0,
-            texts: BTreeMap::new(),
-        }
-    }
+/// How much is logged about the request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Detail {
+    #[default]
+    Nothing,
+    Metadata,
+    Bodies,
 }
 
 impl Annotations {
-    /// The request is logged at this level.
-    pub(crate) fn begin(&self, level: Level) {
-        self.0.lock().level = level;
+    /// The request is logged, with its body or without it.
+    pub(crate) fn begin(&self, with_body: bool) {
+        self.0.lock().detail = match with_body {
+            true => Detail::Bodies,
+            false => Detail::Metadata,
+        };
     }
 
     /// Notes a text, which is made only if it is kept. The first one of a key stays.
     pub(crate) fn add(&self, key: impl Into<String>, text: impl FnOnce() -> String) {
-        self.add_at(Level::Metadata, key, text);
+        self.keep(Detail::Metadata, key.into(), text);
     }
 
-    /// As [`Annotations::add`], for what is logged from a level on.
-    pub(crate) fn add_at(
-        &self,
-        level: Level,
-        key: impl Into<String>,
-        text: impl FnOnce() -> String,
-    ) {
+    /// As [`Annotations::add`], for what is logged only with the bodies of requests.
+    pub(crate) fn add_with_body(&self, key: impl Into<String>, text: impl FnOnce() -> String) {
+        self.keep(Detail::Bodies, key.into(), text);
+    }
+
+    fn keep(&self, detail: Detail, key: String, text: impl FnOnce() -> String) {
         let mut notes = self.0.lock();
-        let key = key.into();
-        if notes.level < level || notes.texts.contains_key(&key) {
+        if notes.detail < detail || notes.texts.contains_key(&key) {
             return;
         }
         let text = text();
@@ -73,10 +71,10 @@ mod tests {
     fn notes_are_kept_by_level_and_up_to_a_size() {
         let notes = Annotations::default();
         notes.add("a", || unreachable!("nothing is logged"));
-        notes.begin(Level::Metadata);
+        notes.begin(false);
         notes.add("a", || "1".to_owned());
         notes.add("a", || "2".to_owned());
-        notes.add_at(Level::Request, "b", || "3".to_owned());
+        notes.add_with_body("b", || "3".to_owned());
         notes.add("c", || "x".repeat(MOST));
         notes.add("d", || "4".to_owned());
         let kept: Vec<_> = notes.take().into_iter().collect();

@@ -9,7 +9,6 @@ use super::request::{Request, Target};
 use super::review::{self, Answer};
 use super::set::Set;
 use super::webhook::Webhook;
-use crate::audit::Level;
 use crate::error::{ApiError, Result};
 use crate::webhook::excerpt;
 
@@ -78,7 +77,7 @@ pub(super) async fn mutate(
                 if let (Ok(_), Some(patch)) = (&outcome, shown) {
                     let key = format!("patch.{NOTES}{call}");
                     let annotations = &request.asked.request.annotations;
-                    annotations.add_at(Level::Request, key, || {
+                    annotations.add_with_body(key, || {
                         let [configuration, webhook] = [configuration, webhook.name.as_str()].map(Value::from);
                         format!(
                             "{{\"configuration\":{configuration},\"webhook\":{webhook},\"patch\":{patch},\"patchType\":\"JSONPatch\"}}"

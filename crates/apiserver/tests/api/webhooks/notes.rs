@@ -131,7 +131,7 @@ async fn policies_and_levels_of_security_are_noted() {
         ]},
         "validations": [{"expression": "true"}, {"expression": "object.metadata.name == 'x'", "message": "no"}],
         "auditAnnotations": [
-            {"key": "name", "valueExpression": "object.metadata.name"},
+            {"key": "name", "valueExpression": "string(object.metadata.name)"},
             {"key": "nothing", "valueExpression": "''"},
         ],
     }});
@@ -200,7 +200,8 @@ async fn ask(
     let request = http::Request::builder()
         .method(method)
         .uri(path)
-        .header("content-type", kind);
+        .header("content-type", kind)
+        .header("user-agent", "tests/1");
     let request = request.body(Full::new(Bytes::from(body))).unwrap();
     let response = server.handle(request, Some(User::admin())).await;
     let code = response.status().as_u16();
