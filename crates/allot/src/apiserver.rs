@@ -171,10 +171,16 @@ impl Args {
         Ok(())
     }
 
+    /// `--emulated-version`; kube-apiserver also takes the name of the component with it.
+    fn emulated_name(&self) -> &str {
+        let given = self.emulated_version.as_str();
+        given.strip_prefix("kube=").unwrap_or(given)
+    }
+
     fn release(&self) -> anyhow::Result<Release> {
-        let version = &self.emulated_version;
+        let version = self.emulated_name();
         Release::all()
-            .find(|release| release.to_string() == *version)
+            .find(|release| release.to_string() == version)
             .with_context(|| {
                 let all: Vec<String> = Release::all().map(|release| release.to_string()).collect();
                 format!(

@@ -32,7 +32,7 @@ pub(super) fn shown(args: &Args) -> BTreeMap<&'static str, String> {
         ),
         (
             "emulated-version",
-            format!("[kube={}]", args.emulated_version),
+            format!("[kube={}]", args.emulated_name()),
         ),
         ("feature-gates", args.feature_gates.join(",")),
         ("in-memory", args.in_memory.to_string()),
