@@ -83,11 +83,15 @@ async fn empty(w: &mut Fixture) -> Observed {
 
 async fn prepare_again(w: &mut Fixture) -> Observed {
     let claim = w.claim(0).await?;
+    let first = w.prepare(&claim).await?;
+    w.unprepare(&claim).await?;
     for _ in 0..3 {
         let devices = w.prepare(&claim).await?;
         ensure!(
-            !devices.is_empty(),
-            "the claim has no devices the second time"
+            devices.len() == first.len(),
+            "the claim had {} devices the first time, and has {} now",
+            first.len(),
+            devices.len()
         );
         w.resolves(&devices)?;
         w.unprepare(&claim).await?;
@@ -95,7 +99,7 @@ async fn prepare_again(w: &mut Fixture) -> Observed {
     let next = w.claim(0).await?;
     let devices = w.prepare(&next).await?;
     w.resolves(&devices)?;
-    Ok("three times, then another claim".to_owned())
+    Ok("four times, then another claim".to_owned())
 }
 
 async fn of_failed(w: &mut Fixture) -> Observed {
