@@ -24,3 +24,25 @@ func TestGoDriverConformance(t *testing.T) {
 	}
 	t.Logf("%s", out[strings.LastIndex(string(out), imageDriver+": "):])
 }
+
+// The drivers of modelled hardware pass the kit; the GPU driver does so in the tests of the kit.
+func TestOwnDriversConformance(t *testing.T) {
+	allot := os.Getenv("ALLOT_BIN")
+	drivers := map[string]string{
+		"cpu.example.com": "model --hardware example-cpu",
+		"gpu.nvidia.com":  "model --hardware gpu-shared",
+	}
+	for driver, command := range drivers {
+		t.Run(driver, func(t *testing.T) {
+			command := "'" + allot + "' driver " + command +
+				" --kubeconfig {kubeconfig} --node-name {node} --kubelet-dir {kubelet} --cdi-dir {cdi}"
+			arguments := []string{allot, "conformance", "driver", "--command", command, "--jobs", "12", "--cycles", "20"}
+			kit := exec.Command(arguments[0], arguments[1:]...)
+			out, err := kit.CombinedOutput()
+			if err != nil || !strings.Contains(string(out), driver+": ") {
+				t.Fatalf("%v: %s", err, out)
+			}
+			t.Logf("%s", out[strings.LastIndex(string(out), driver+": "):])
+		})
+	}
+}
