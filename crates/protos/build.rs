@@ -13,9 +13,11 @@ const FILES: &[&str] = &[
     "dra_v1alpha1",
     "dra_health_v1alpha1",
     "dra_health_v1",
+    "nri_v1alpha1",
     "pluginregistration_v1",
     "podresources_v1",
     "podresources_v1alpha1",
+    "ttrpc",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -29,6 +31,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut builder = tonic_prost_build::configure()
             .build_transport(true)
             .out_dir(&directory);
+        if file == &"nri_v1alpha1" {
+            // In the order of their keys, so that what several plugins request is applied in the same order each time.
+            builder = builder.btree_map(".");
+        }
         if file == &"dra_health_v1" {
             // Only the service is another one.
             for message in ["NodeWatchResourcesRequest", "NodeWatchResourcesResponse"] {

@@ -18,6 +18,7 @@ const ORDER: &[&str] = &[
     "schema",
     "model",
     "allocator",
+    "certificates",
     "store",
     "kinds",
     "apiserver",

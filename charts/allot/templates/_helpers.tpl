@@ -253,3 +253,134 @@ spec:
   selector:
     matchLabels: {{ include "allot.selector" . | nindent 6 }}
 {{- end }}
+
+{{/* A policy that keeps the driver of a component to the slices of the node that its pod runs on. */}}
+{{- define "allot.nodePolicy" -}}
+# The token of a pod names the node that the pod is bound to. A driver that was taken over on one node cannot change the
+# slices of another one.
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata:
+  name: {{ include "allot.name" . }}
+  labels: {{ include "allot.labels" . | nindent 4 }}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules:
+    - apiGroups: [resource.k8s.io]
+      apiVersions: ["*"]
+      operations: [CREATE, UPDATE, DELETE]
+      resources: [resourceslices]
+  matchConditions:
+  - name: is-this-driver
+    expression: >-
+      request.userInfo.username == "system:serviceaccount:{{ .root.Release.Namespace }}:{{ include "allot.name" . }}"
+  variables:
+  - name: userNode
+    expression: >-
+      request.userInfo.?extra[?'authentication.kubernetes.io/node-name'][0].orValue('')
+  - name: sliceNode
+    expression: >-
+      (request.operation == "DELETE" ? oldObject : object).spec.?nodeName.orValue("")
+  validations:
+  - expression: variables.userNode != ""
+    message: the token names no node; it must be the projected token of a pod
+  - expression: variables.userNode == variables.sliceNode
+    messageExpression: >-
+      "the driver on node '" + variables.userNode + "' may not change the slices of node '" + variables.sliceNode + "'"
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: {{ include "allot.name" . }}
+  labels: {{ include "allot.labels" . | nindent 4 }}
+spec:
+  policyName: {{ include "allot.name" . }}
+  validationActions: [Deny]
+{{- end }}
+
+{{/* Keeps a driver to its own devices on its node in the status of claims. */}}
+{{- define "allot.claimStatusPolicy" -}}
+# Of the status of claims the driver may change what it says about the devices of its node, and nothing else.
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata:
+  name: {{ include "allot.name" . }}-claims
+  labels: {{ include "allot.labels" . | nindent 4 }}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules:
+    - apiGroups: [resource.k8s.io]
+      apiVersions: ["*"]
+      operations: [UPDATE]
+      resources: [resourceclaims/status]
+  matchConditions:
+  - name: is-this-driver
+    expression: >-
+      request.userInfo.username == "system:serviceaccount:{{ .root.Release.Namespace }}:{{ include "allot.name" . }}"
+  variables:
+  - name: userNode
+    expression: >-
+      request.userInfo.?extra[?'authentication.kubernetes.io/node-name'][0].orValue('')
+  validations:
+  - expression: variables.userNode != ""
+    message: the token names no node; it must be the projected token of a pod
+  - expression: >-
+      object.?status.?allocation == oldObject.?status.?allocation &&
+      object.?status.?reservedFor == oldObject.?status.?reservedFor
+    message: a driver may not allocate, deallocate or reserve claims
+  - expression: >-
+      object.?status.?devices.orValue([]).filter(d, d.driver != {{ .driver | quote }} || d.pool != variables.userNode) ==
+      oldObject.?status.?devices.orValue([]).filter(d, d.driver != {{ .driver | quote }} || d.pool != variables.userNode)
+    messageExpression: >-
+      "the driver on node '" + variables.userNode + "' may only report the status of its own devices there"
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: {{ include "allot.name" . }}-claims
+  labels: {{ include "allot.labels" . | nindent 4 }}
+spec:
+  policyName: {{ include "allot.name" . }}-claims
+  validationActions: [Deny]
+{{- end }}
+
+{{/* The certificate that a component serves with: the name of its Secret. */}}
+{{- define "allot.certificateSecret" -}}
+{{ .values.certificate.secretName | default (printf "%s-cert" (include "allot.name" .)) }}
+{{- end }}
+
+{{/* The certificate of a component's Service, by cert-manager: self-signed, or from an issuer that the values name. */}}
+{{- define "allot.certificate" -}}
+{{- if empty .values.certificate.issuerRef -}}
+apiVersion: cert-manager.io/v1
+kind: Issuer
+metadata:
+  name: {{ include "allot.name" . }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {{ include "allot.labels" . | nindent 4 }}
+spec:
+  selfSigned: {}
+---
+{{ end -}}
+apiVersion: cert-manager.io/v1
+kind: Certificate
+metadata:
+  name: {{ include "allot.name" . }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {{ include "allot.labels" . | nindent 4 }}
+spec:
+  secretName: {{ include "allot.certificateSecret" . }}
+  dnsNames:
+  - {{ include "allot.name" . }}.{{ .root.Release.Namespace }}.svc
+  {{- range .values.hosts }}
+  - {{ regexReplaceAll ":[0-9]+$" . "" }}
+  {{- end }}
+  privateKey: {algorithm: ECDSA, rotationPolicy: Always}
+  {{- with .values.certificate.issuerRef }}
+  issuerRef: {{ toYaml . | nindent 4 }}
+  {{- else }}
+  issuerRef: {kind: Issuer, name: {{ include "allot.name" . }}}
+  {{- end }}
+{{- end }}

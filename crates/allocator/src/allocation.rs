@@ -50,6 +50,18 @@ pub struct AllocatedDevice<'a> {
     pub shared: bool,
 }
 
+/// Why an allocation has no form in the API; the text is upstream's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "create NodeSelector for claim {claim}: unsupported ResourceSlice.NodeSelector with {terms} terms"
+)]
+pub struct ResultsError {
+    /// Name of the claim.
+    pub claim: SmolStr,
+    /// The number of terms in the node selector of a slice; the API allows one.
+    pub terms: usize,
+}
+
 impl Picked {
     fn device(&self) -> &Device {
         self.pool.device(self.slot)
@@ -94,8 +106,8 @@ impl Allocation {
     /// Checks that [`Allocation::results`] will succeed, without building the results in the usual case.
     ///
     /// # Errors
-    /// As in [`crate::Allocator::allocate`].
-    pub fn check(&self, claims: &Claims) -> Result<(), String> {
+    /// As in [`Allocation::results`].
+    pub fn check(&self, claims: &Claims) -> Result<(), ResultsError> {
         let has_terms = |pick: &Picked| {
             let scope = pick.scope().1;
             scope.is_some_and(|s| s.node_selector_terms.len() > 1)
@@ -115,7 +127,7 @@ impl Allocation {
         &self,
         claims: &Claims,
         share_id: &mut dyn FnMut() -> String,
-    ) -> Result<Vec<api::AllocationResult>, String> {
+    ) -> Result<Vec<api::AllocationResult>, ResultsError> {
         let mut rest = self.picks.as_slice();
         let mut results = Vec::with_capacity(claims.claims.len());
         for (index, claim) in claims.claims.iter().enumerate() {
@@ -125,9 +137,7 @@ impl Allocation {
                     .count(),
             );
             rest = others;
-            let node_selector = self
-                .node_selector(own)
-                .map_err(|e| format!("create NodeSelector for claim {}: {e}", claim.name))?;
+            let node_selector = self.node_selector(claim, own)?;
             let config = config(claims, claim, own);
             results.push(api::AllocationResult {
                 devices: Some(api::DeviceAllocationResult {
@@ -178,8 +188,12 @@ impl Allocation {
         }
     }
 
-    /// Nodes for pods that use these devices; `None` means all nodes.
-    fn node_selector(&self, picks: &[Picked]) -> Result<Option<core::NodeSelector>, String> {
+    /// Nodes for pods that use these devices of a claim; `None` means all nodes.
+    fn node_selector(
+        &self,
+        claim: &Claim,
+        picks: &[Picked],
+    ) -> Result<Option<core::NodeSelector>, ResultsError> {
         let mut term = core::NodeSelectorTerm::default();
         for pick in picks {
             let (has_node_name, scope) = pick.scope();
@@ -201,10 +215,10 @@ impl Allocation {
                     add_requirements(&one.match_expressions, &mut term.match_expressions);
                 }
                 terms => {
-                    return Err(format!(
-                        "unsupported ResourceSlice.NodeSelector with {} terms",
-                        terms.len()
-                    ));
+                    return Err(ResultsError {
+                        claim: claim.name.clone(),
+                        terms: terms.len(),
+                    });
                 }
             }
         }

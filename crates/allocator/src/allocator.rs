@@ -94,7 +94,7 @@ impl Allocator {
         // Other policies split pools into several parts.
         let known = !self.forgetful
             && self.policy == Policy::FirstFit
-            && self.memo.enter(cluster.features(), claims, &parts);
+            && self.memo.find_key(cluster.features(), claims, &parts);
         if !known {
             return self.search(cluster, node, claims, parts, limits, &mut ());
         }
@@ -217,8 +217,8 @@ impl Allocator {
         let mut preference = 0;
         let fits = match self.allocate(cluster, node, claims, limits) {
             Outcome::Allocated(found) => {
-                if let Err(text) = found.check(claims) {
-                    return Outcome::Failed(Error::fatal(text));
+                if let Err(error) = found.check(claims) {
+                    return Outcome::Failed(Error::fatal(error.to_string()));
                 }
                 if self.policy != Policy::FirstFit {
                     let (before, after) =

@@ -167,7 +167,7 @@ impl<'a, O: Observer> Attempt<'a, O> {
                         return Err(Error::fatal(text.clone()));
                     }
                     if alternative.mode == Mode::All {
-                        self.find_all(id, request.is_list)?;
+                        self.collect_all(id, request.is_list)?;
                     }
                 }
             }
@@ -179,9 +179,10 @@ impl<'a, O: Observer> Attempt<'a, O> {
         Ok(())
     }
 
-    /// Which devices "all" are for an alternative. While a pool of the node cannot be used, that is unknown: a request fails
-    /// on this node then, and of a list the next alternative is tried. Upstream ends the attempt for all nodes.
-    fn find_all(&mut self, id: u32, is_list: bool) -> Result<(), Error> {
+    /// Collects the devices of an alternative with allocation mode All. They are unknown while a pool of the node cannot be
+    /// used: then the request fails on this node, and of a list the next alternative is tried. Upstream ends the attempt for
+    /// all nodes.
+    fn collect_all(&mut self, id: u32, is_list: bool) -> Result<(), Error> {
         let alternative = &self.claims.alternatives[id as usize];
         if !self.features.upstream_errors {
             let mut unusable = self
@@ -212,16 +213,16 @@ impl<'a, O: Observer> Attempt<'a, O> {
         Ok(())
     }
 
-    /// Why "all" is undefined while a pool cannot be used, in upstream's words; `None` if it can be used.
+    /// Upstream's error for allocation mode All while a pool cannot be used; `None` if it can be used.
     fn unusable(&self, alternative: &Alternative, part: &PoolPart<'_>) -> Option<String> {
-        let trouble = match part.view.state {
+        let state = match part.view.state {
             ViewState::Usable => return None,
             ViewState::Incomplete => "being updated",
             ViewState::Invalid(_) => "invalid",
         };
         let info = part.info();
         Some(format!(
-            "claim {}, request {}: asks for all devices, but resource pool {}/{} is currently {trouble}",
+            "claim {}, request {}: asks for all devices, but resource pool {}/{} is currently {state}",
             self.claims.claims[alternative.claim as usize].shown,
             alternative.name,
             info.driver,
@@ -281,7 +282,10 @@ impl<'a, O: Observer> Attempt<'a, O> {
             || self.scratch.allocating[place.number as usize] > 0
     }
 
-    /// Whether class and request select the device. The error is fatal.
+    /// Whether class and request select the device. Evaluated once per alternative and device.
+    ///
+    /// # Errors
+    /// A selector or node selector that cannot be evaluated; that is fatal.
     pub(crate) fn selectable(&mut self, id: u32, place: &Place<'a>) -> Result<bool, Error> {
         let index = id as usize * self.devices as usize + place.number as usize;
         match self.scratch.known[index] {
@@ -301,6 +305,7 @@ impl<'a, O: Observer> Attempt<'a, O> {
         Ok(true)
     }
 
+    /// The check behind [`Attempt::selectable`]; `None` if the device is selected.
     fn evaluate(&self, id: u32, place: &Place<'a>) -> Result<Option<Rejection>, Error> {
         let device = place.device;
         if !self.features.binding_conditions
@@ -316,10 +321,10 @@ impl<'a, O: Observer> Attempt<'a, O> {
             match selector.matches(&device.cel) {
                 Ok(true) => {}
                 Ok(false) => return Ok(Some(Rejection::ClassSelector(index))),
-                Err(text) => {
+                Err(error) => {
                     let class = &alternative.class.name;
                     return Err(Error::fatal(format!(
-                        "class {class}: selector #{index}: {text}"
+                        "class {class}: selector #{index}: {error}"
                     )));
                 }
             }
@@ -328,10 +333,10 @@ impl<'a, O: Observer> Attempt<'a, O> {
             match selector.matches(&device.cel) {
                 Ok(true) => {}
                 Ok(false) => return Ok(Some(Rejection::Selector(index))),
-                Err(text) => {
+                Err(error) => {
                     let claim = &self.claims.claims[alternative.claim as usize].shown;
                     return Err(Error::fatal(format!(
-                        "claim {claim}: selector #{index}: {text}"
+                        "claim {claim}: selector #{index}: {error}"
                     )));
                 }
             }
@@ -343,7 +348,7 @@ impl<'a, O: Observer> Attempt<'a, O> {
                 }
                 Ok(true) => {}
                 Ok(false) => return Ok(Some(Rejection::OtherNode)),
-                Err(text) => return Err(Error::fatal(text.to_owned())),
+                Err(error) => return Err(Error::fatal(error.to_string())),
             }
         }
         Ok(None)

@@ -25,7 +25,7 @@ mod paged;
 pub use census::{DeviceState, Fullness};
 pub(crate) use change_stamp::{ChangeStamp, NodePlace};
 pub use conflict::Conflict;
-pub use count::{ClassSelectors, DeviceCount};
+pub use count::{ClassSelectors, CountError, DeviceCount};
 use entry::Entry;
 pub use inventory::{Inventoried, PoolProblem};
 use paged::{Paged, PoolCounts, Sharded};

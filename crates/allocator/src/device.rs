@@ -15,7 +15,7 @@ use crate::amount::Amount;
 use crate::boxed::exactly;
 use crate::capacity::Capacity;
 use crate::features::Features;
-use crate::node::{Node, NodeSelector};
+use crate::node::{Node, NodeSelector, NodeSelectorError};
 use crate::selector;
 use crate::taint::Taint;
 
@@ -35,7 +35,7 @@ pub(crate) enum Scope {
 #[derive(Debug)]
 pub(crate) struct ScopeSelector {
     pub(crate) source: core::NodeSelector,
-    pub(crate) compiled: Result<NodeSelector, String>,
+    pub(crate) compiled: Result<NodeSelector, NodeSelectorError>,
 }
 
 impl Scope {
@@ -74,14 +74,17 @@ impl Scope {
             .is_some_and(|selector| selector.node_selector_terms.len() > 1)
     }
 
-    /// Whether the node is in the scope; the error is the text of a selector that cannot be read.
-    pub(crate) fn matches(&self, node: &Node) -> Result<bool, &str> {
+    /// Whether the node is in the scope.
+    ///
+    /// # Errors
+    /// The scope is a node selector that cannot be compiled.
+    pub(crate) fn matches(&self, node: &Node) -> Result<bool, &NodeSelectorError> {
         match self {
             Self::Node(name) => Ok(name == node.name()),
             Self::AllNodes => Ok(true),
             Self::Selector(selector) => match &selector.compiled {
                 Ok(compiled) => Ok(compiled.matches(node)),
-                Err(text) => Err(text),
+                Err(error) => Err(error),
             },
             Self::PerDevice | Self::Unknown => Ok(false),
         }

@@ -22,15 +22,15 @@ mod nearness;
 pub use filter_counts::{InUse, NearMiss, Stage, StageKind};
 pub use nearness::Nearness;
 
-/// What there was for each request on a node, and what of it was left at the end.
+/// Why claims can or cannot be allocated on a node: for each request the number of devices that each check leaves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
     /// Name of the node.
     pub node: String,
-    /// The claims fit.
+    /// Whether the claims can be allocated on the node.
     pub fits: bool,
-    /// Everything in one line, for events and command lines.
+    /// The explanation in one line, for events and command lines.
     pub line: String,
     /// Every request of every claim; of a list, every alternative.
     pub requests: Vec<RequestExplanation>,
@@ -47,15 +47,15 @@ pub struct RequestExplanation {
     pub claim: String,
     /// `request` or `request/subrequest`.
     pub request: String,
-    /// How many devices it needs; for "all", how many there are.
+    /// How many devices the request needs; with allocation mode All, how many it selects.
     pub needs: i64,
     /// How many devices remain after each check, in order.
     #[serde(rename = "funnel")]
     pub filter_counts: Vec<Stage>,
-    /// Devices that would do if others did not have them.
+    /// Devices that fail only because other claims hold them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub in_use: Vec<InUse>,
-    /// The nearest device, and what it lacks; if there are too few.
+    /// If there are too few devices: the one that comes nearest, and what it lacks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nearest: Option<NearMiss>,
 }
@@ -78,12 +78,13 @@ impl RequestExplanation {
         self.filter_counts.last().map_or(0, |stage| stage.left)
     }
 
+    /// Whether too few devices pass every check, whatever the other requests get.
     fn short(&self) -> bool {
         self.left() < self.needs.max(1)
     }
 }
 
-/// Remembers why the search gave up on everything.
+/// Records the first proof that the claims cannot be allocated.
 #[derive(Debug, Default)]
 struct Trace {
     proof: Option<Proof>,
@@ -114,7 +115,7 @@ impl Allocator {
             unusable_pools: Vec::new(),
         };
         let mut scratch = Scratch::default();
-        let mut nothing = ();
+        let mut observer = ();
         if let Ok(parts) = pools_of(cluster, node) {
             let policy = Policy::FirstFit;
             let mut attempt = Attempt::new(
@@ -124,7 +125,7 @@ impl Allocator {
                 policy,
                 parts,
                 &mut scratch,
-                &mut nothing,
+                &mut observer,
             );
             explanation.unusable_pools = unusable(&attempt);
             let cache = SelectorCache::new();
@@ -139,8 +140,9 @@ impl Allocator {
     }
 }
 
+/// The pools of the node that cannot be used.
 fn unusable<O>(attempt: &Attempt<'_, O>) -> Vec<UnusablePool> {
-    let troubled = attempt.parts.iter().filter_map(|part| {
+    let pools = attempt.parts.iter().filter_map(|part| {
         let reason = match &part.view.state {
             ViewState::Usable => return None,
             ViewState::Incomplete => match part.pool.info.seen_and_expected() {
@@ -157,9 +159,10 @@ fn unusable<O>(attempt: &Attempt<'_, O>) -> Vec<UnusablePool> {
             reason,
         })
     });
-    troubled.collect()
+    pools.collect()
 }
 
+/// The line of an [`Explanation`].
 fn line(
     claims: &Claims,
     outcome: &Outcome,
@@ -178,14 +181,14 @@ fn line(
             return format!("gave up after {steps} steps, the answer is not known");
         }
         Outcome::Failed(error) if error.kind == crate::ErrorKind::Fatal => {
-            return error.text.clone() + meant(&error.text, &explanation.requests);
+            return error.text.clone() + suggestion(&error.text, &explanation.requests);
         }
         Outcome::Failed(error) => format!("{error}; "),
         Outcome::DoesNotFit => String::new(),
     };
-    let list = blamed(claims, explanation);
+    let list = unsatisfiable(claims, explanation);
     if list.is_empty() {
-        text += &jointly(claims, proof);
+        text += &joint_reason(claims, proof);
     }
     for (index, request) in list.iter().enumerate() {
         let separator = if index > 0 { "; or " } else { "" };
@@ -201,8 +204,8 @@ fn line(
     text
 }
 
-/// A suggestion for a selector that failed, from the nearest device.
-fn meant<'a>(error: &str, requests: &'a [RequestExplanation]) -> &'a str {
+/// The likely correction of a selector that failed with this error, as found on the nearest device; empty without one.
+fn suggestion<'a>(error: &str, requests: &'a [RequestExplanation]) -> &'a str {
     let reasons = requests.iter().filter_map(|r| r.nearest.as_ref());
     let mut hints = reasons.filter_map(|near| {
         let end = near.reason.find("; ")?;
@@ -212,8 +215,9 @@ fn meant<'a>(error: &str, requests: &'a [RequestExplanation]) -> &'a str {
     hints.next().unwrap_or_default()
 }
 
-/// The alternatives of the first request that cannot be satisfied whatever the others get.
-fn blamed<'a>(claims: &Claims, explanation: &'a Explanation) -> &'a [RequestExplanation] {
+/// The alternatives of the first request that cannot be satisfied whatever the other requests get; empty if there is no
+/// such request.
+fn unsatisfiable<'a>(claims: &Claims, explanation: &'a Explanation) -> &'a [RequestExplanation] {
     let requests = claims.claims.iter().flat_map(|c| &c.requests);
     let mut ranges = requests.map(|r| r.alternatives.0 as usize..r.alternatives.1 as usize);
     ranges
@@ -224,8 +228,8 @@ fn blamed<'a>(claims: &Claims, explanation: &'a Explanation) -> &'a [RequestExpl
         .unwrap_or_default()
 }
 
-/// Why requests that could each be met cannot be met together.
-fn jointly(claims: &Claims, proof: Option<Proof>) -> String {
+/// Why requests that could each be satisfied alone cannot be satisfied together.
+fn joint_reason(claims: &Claims, proof: Option<Proof>) -> String {
     match proof {
         Some(Proof::Constraint { claim, constraint }) => {
             let claim = &claims.claims[claim as usize];
@@ -255,7 +259,7 @@ fn jointly(claims: &Claims, proof: Option<Proof>) -> String {
     }
 }
 
-/// The request of an alternative, as a text.
+/// The names of an alternative's claim and request, as messages show them.
 fn shown_request(claims: &Claims, alternative: &Alternative) -> (String, String) {
     let claim = &claims.claims[alternative.claim as usize];
     (claim.shown.to_string(), alternative.result_name.to_string())

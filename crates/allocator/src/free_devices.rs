@@ -1,7 +1,7 @@
 //! How much of the devices of a node is free, and in pieces of which size.
 //!
-//! The units are what hardware consists of: a device that is given as a whole, a device that several claims share, a set
-//! of shared counters that partitions draw from. Amounts are thousandths of a unit.
+//! A unit is a piece of hardware: a device that is allocated as a whole, a device that several claims share, or a set of
+//! shared counters that partitions consume. Amounts are thousandths of a unit.
 
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ impl FreeDevices {
     }
 
     fn sizes(&self) -> impl Iterator<Item = u32> {
-        // What could never be had here is not missed.
+        // Requests that are larger than the node do not count.
         let most = self.total().max(u64::from(WHOLE));
         SIZES
             .into_iter()

@@ -61,17 +61,17 @@ mod selector;
 mod slice;
 mod taint;
 
-pub use allocation::{AllocatedDevice, Allocation};
+pub use allocation::{AllocatedDevice, Allocation, ResultsError};
 pub use allocator::Allocator;
 pub use claims::{ClaimShapes, Claims, Classes, Excess, MAX_RESULTS};
 pub use cluster::{
-    ClassSelectors, Cluster, Conflict, DeviceCount, DeviceState, Fullness, Held, HeldKind,
-    Inventoried, PoolProblem,
+    ClassSelectors, Cluster, Conflict, CountError, DeviceCount, DeviceState, Fullness, Held,
+    HeldKind, Inventoried, PoolProblem,
 };
 pub use features::Features;
 pub use holder::Holder;
 pub use memo::KnownFit;
-pub use node::Node;
+pub use node::{Node, NodeSelectorError};
 pub use outcome::{Error, ErrorKind, Limits, Outcome, Policy};
-pub use selector::SelectorCache;
+pub use selector::{SelectorCache, SelectorError};
 pub use taint::TaintRule;

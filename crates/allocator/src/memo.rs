@@ -22,7 +22,7 @@ pub(crate) use fits::{Fit, Fits};
 /// Limit of cached answers.
 const LIMIT: usize = 4096;
 
-/// A device of an answer, by its place.
+/// A device of an answer, by its position in the pools of a node.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PlaceOf {
     pub(crate) claim: u32,
@@ -44,7 +44,7 @@ pub(crate) struct Answer {
 /// The answers for claims of one shape.
 #[derive(Debug, Default)]
 pub(crate) struct Memo {
-    /// Which shape of claims and features they are for.
+    /// The shape of claims and the features that the answers are for.
     of: Option<(u64, Features)>,
     key: Vec<u64>,
     answers: FxHashMap<Box<[u64]>, Answer>,
@@ -53,8 +53,9 @@ pub(crate) struct Memo {
 }
 
 impl Memo {
-    /// Finds the key of a node. `false` when its answer depends on more than a key can hold.
-    pub(crate) fn enter(
+    /// Computes the key of a node, for [`Memo::get`] and [`Memo::insert`]. Returns `false` if the answer for the node
+    /// depends on state that is not part of keys.
+    pub(crate) fn find_key(
         &mut self,
         features: &Features,
         claims: &Claims,
@@ -70,6 +71,7 @@ impl Memo {
         parts.iter().all(|part| self.add(features, claims, part))
     }
 
+    /// Appends a pool to the key; `false` as in [`Memo::find_key`].
     fn add(&mut self, features: &Features, claims: &Claims, part: &PoolPart<'_>) -> bool {
         let info = part.info();
         let ViewRef::Shared(view) = part.view else {
@@ -104,7 +106,7 @@ impl Memo {
             ViewState::Incomplete => 4,
             ViewState::Invalid(_) => 5,
         };
-        // The views of a pool differ in what they show.
+        // A pool has several views, with different devices.
         self.key
             .extend([state, view.slots.len() as u64, u64::from(view.generation)]);
         if view.state == ViewState::Usable {
@@ -121,12 +123,12 @@ impl Memo {
         true
     }
 
-    /// The answer under the key that was found last.
+    /// The answer for the key that was computed last.
     pub(crate) fn get(&self) -> Option<&Answer> {
         self.answers.get(&*self.key)
     }
 
-    /// Remembers an answer under the key that was found last.
+    /// Caches an answer for the key that was computed last.
     pub(crate) fn insert(&mut self, answer: Answer) {
         self.answers.insert(self.key.as_slice().into(), answer);
     }

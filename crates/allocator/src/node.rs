@@ -1,7 +1,5 @@
 //! The node that an allocation is for, and node selectors.
 
-use std::fmt::Write as _;
-
 use k8s_openapi::api::core::v1 as core;
 use smol_str::SmolStr;
 
@@ -73,6 +71,43 @@ impl From<&core::Node> for Node {
     }
 }
 
+/// Why a node selector cannot be compiled; the text is that of upstream's `nodeaffinity.NewNodeSelector`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "failed to parse node selector {selector}: nodeSelectorTerms[{term}].{list}[{index}]{reason}"
+)]
+pub struct NodeSelectorError {
+    /// The whole selector in Go's format.
+    selector: String,
+    /// Index of the term.
+    term: usize,
+    /// `matchExpressions` or `matchFields`.
+    list: &'static str,
+    /// Index of the requirement in the list.
+    index: usize,
+    reason: RequirementError,
+}
+
+/// Why a requirement of a node selector cannot be compiled. The text begins with the field of the requirement.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum RequirementError {
+    #[error(".values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty")]
+    NoValues,
+    #[error(".values: Invalid value: [{}]: values set must be empty for exists and does not exist", quoted(.0))]
+    Values(Vec<String>),
+    #[error(".values: Invalid value: for 'Gt', 'Lt' operators, exactly one value is required")]
+    NotOneValue,
+    #[error(".values[0]: Invalid value: for 'Gt', 'Lt' operators, the value must be an integer")]
+    NotAnInteger,
+    #[error(".operator: Invalid value: {0:?}: not a valid selector operator")]
+    Operator(String),
+}
+
+fn quoted(values: &[String]) -> String {
+    let quoted: Vec<_> = values.iter().map(|value| format!("{value:?}")).collect();
+    quoted.join(",")
+}
+
 /// A compiled `v1.NodeSelector`: alternatives of which one has to match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NodeSelector {
@@ -102,17 +137,11 @@ enum Operator {
 }
 
 impl NodeSelector {
-    /// Compiles a selector. The error has upstream's text.
-    pub(crate) fn compile(selector: &core::NodeSelector) -> Result<Self, String> {
-        Self::compile_terms(selector).map_err(|error| {
-            format!(
-                "failed to parse node selector {}: {error}",
-                go_text(selector)
-            )
-        })
-    }
-
-    fn compile_terms(selector: &core::NodeSelector) -> Result<Self, String> {
+    /// Compiles a selector.
+    ///
+    /// # Errors
+    /// The first requirement that is invalid.
+    pub(crate) fn compile(selector: &core::NodeSelector) -> Result<Self, NodeSelectorError> {
         let mut terms = Vec::new();
         for (index, term) in selector.node_selector_terms.iter().enumerate() {
             let expressions = term.match_expressions.as_deref().unwrap_or_default();
@@ -121,14 +150,17 @@ impl NodeSelector {
                 // An empty term selects nothing, so it can be left out.
                 continue;
             }
-            let compile = |list: &[core::NodeSelectorRequirement], what: &str| {
-                list.iter()
-                    .enumerate()
-                    .map(|(i, r)| {
-                        Requirement::compile(r)
-                            .map_err(|e| format!("nodeSelectorTerms[{index}].{what}[{i}]{e}"))
+            let compile = |requirements: &[core::NodeSelectorRequirement], list: &'static str| {
+                let compiled = requirements.iter().enumerate().map(|(i, requirement)| {
+                    Requirement::compile(requirement).map_err(|reason| NodeSelectorError {
+                        selector: go_text(selector),
+                        term: index,
+                        list,
+                        index: i,
+                        reason,
                     })
-                    .collect::<Result<Vec<_>, _>>()
+                });
+                compiled.collect::<Result<Vec<_>, _>>()
             };
             terms.push(Term {
                 expressions: compile(expressions, "matchExpressions")?,
@@ -174,48 +206,33 @@ fn go_text(selector: &core::NodeSelector) -> String {
 }
 
 impl Requirement {
-    fn compile(requirement: &core::NodeSelectorRequirement) -> Result<Self, String> {
+    fn compile(requirement: &core::NodeSelectorRequirement) -> Result<Self, RequirementError> {
         let values = requirement.values.as_deref().unwrap_or_default();
         let list = || values.iter().map(SmolStr::new).collect::<Vec<_>>();
         let op = match requirement.operator.as_str() {
             "In" | "NotIn" if values.is_empty() => {
-                return Err(".values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty".into());
+                return Err(RequirementError::NoValues);
             }
             "In" => Operator::In(list()),
             "NotIn" => Operator::NotIn(list()),
             "Exists" | "DoesNotExist" if !values.is_empty() => {
-                let mut shown = String::new();
-                for value in values {
-                    let _ = write!(
-                        shown,
-                        "{}{value:?}",
-                        if shown.is_empty() { "" } else { "," }
-                    );
-                }
-                return Err(format!(
-                    ".values: Invalid value: [{shown}]: values set must be empty for exists and does not exist"
-                ));
+                return Err(RequirementError::Values(values.to_vec()));
             }
             "Exists" => Operator::Exists,
             "DoesNotExist" => Operator::DoesNotExist,
             "Gt" | "Lt" => {
                 let [value] = values else {
-                    return Err(".values: Invalid value: for 'Gt', 'Lt' operators, exactly one value is required".into());
+                    return Err(RequirementError::NotOneValue);
                 };
-                let bound = value
-                    .parse()
-                    .map_err(|_| ".values[0]: Invalid value: for 'Gt', 'Lt' operators, the value must be an integer")?;
+                let bound = value.parse();
+                let bound = bound.map_err(|_| RequirementError::NotAnInteger)?;
                 if requirement.operator == "Gt" {
                     Operator::Greater(bound)
                 } else {
                     Operator::Less(bound)
                 }
             }
-            other => {
-                return Err(format!(
-                    ".operator: Invalid value: {other:?}: not a valid selector operator"
-                ));
-            }
+            other => return Err(RequirementError::Operator(other.to_owned())),
         };
         Ok(Self {
             key: SmolStr::new(&requirement.key),

@@ -19,7 +19,7 @@ mod view;
 
 pub(crate) use sections::PoolSection;
 pub(crate) use usage::{DeviceUse, Share, Usage};
-pub(crate) use view::{View, ViewRef, ViewState};
+pub(crate) use view::{View, ViewError, ViewRef, ViewState};
 
 /// A pool with its state. Copies share the description.
 #[derive(Debug, Clone)]

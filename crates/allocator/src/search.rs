@@ -1,7 +1,7 @@
 //! The search: depth first over claims, requests and devices, the first solution wins.
 //!
-//! The order is a contract (drivers choose names by it), so optimisations of the search may only
-//! skip parts of the tree that contain no solution.
+//! The order is a contract, because drivers name devices accordingly: optimisations may only skip parts of the tree that
+//! contain no solution.
 
 use crate::attempt::Attempt;
 use crate::claims::{MAX_RESULTS, Mode};
@@ -35,7 +35,7 @@ struct Position {
     alternative: Option<u32>,
     /// How many devices the alternative has so far.
     taken: i64,
-    /// The first candidate to check.
+    /// The first device to check.
     start: Cursor,
 }
 
@@ -52,7 +52,7 @@ impl Position {
     }
 }
 
-/// A device position: pool and index in it.
+/// The position of a device: the pool part, and the index in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Cursor {
     part: u32,
@@ -68,7 +68,7 @@ impl Cursor {
     }
 }
 
-/// A decision that can be taken differently.
+/// A decision that backtracking may revise.
 #[derive(Debug, Clone, Copy)]
 struct Choice {
     position: Position,
@@ -87,7 +87,7 @@ enum Kind {
     List { failure: Failure },
 }
 
-/// Why a part of the tree holds no solution.
+/// Why a part of the tree contains no solution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Failure {
     Nothing,
@@ -102,7 +102,7 @@ enum Failure {
 }
 
 impl Failure {
-    /// Why a list fails of which one alternative failed by this, another by the other.
+    /// The reason why a list fails, if one of its alternatives failed for this reason and another one for the other.
     fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Nothing, _) | (_, Self::Nothing) => Self::Nothing,
@@ -118,7 +118,7 @@ enum Step {
     Failed(Failure),
 }
 
-/// Knowledge about the problem.
+/// How much may be skipped, by what the search knows about the problem.
 enum Difficulty {
     /// No dead end so far.
     Easy,
@@ -131,7 +131,7 @@ enum Difficulty {
 pub(crate) struct Search<'s, 'a, O> {
     attempt: &'s mut Attempt<'a, O>,
     choices: Vec<Choice>,
-    /// Classes of devices that were tried without success, for all choices one after the other.
+    /// Devices that failed, by the number that equal devices share ([`Pruner::twin`]); for all decisions one after the other.
     failed: Vec<u32>,
     difficulty: Difficulty,
     steps: u64,
@@ -191,6 +191,7 @@ impl<'s, 'a, O: Observer> Search<'s, 'a, O> {
         }
     }
 
+    /// Takes the decision at a position, if one is left.
     fn forward(&mut self, at: Position) -> Result<Step, Error> {
         let claims = self.attempt.claims;
         let Some(claim) = claims.claims.get(at.claim as usize) else {

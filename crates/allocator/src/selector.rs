@@ -15,17 +15,29 @@ use crate::features::Features;
 #[derive(Debug)]
 pub(crate) struct Selector {
     pub(crate) expression: String,
-    compiled: Result<device::Selector, String>,
+    compiled: Result<device::Selector, device::CompileError>,
+}
+
+/// Why a selector has no answer for a device; the text is what upstream puts behind the number of the selector.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SelectorError {
+    /// The expression cannot be compiled.
+    #[error("CEL compile error: {0}")]
+    Compile(device::CompileError),
+    /// The expression cannot be evaluated for the device.
+    #[error("CEL runtime error: {0}")]
+    Eval(device::EvalError),
 }
 
 impl Selector {
-    /// Whether the device is selected. The error is the text that follows the number of the selector.
-    pub(crate) fn matches(&self, device: &Device) -> Result<bool, String> {
+    /// Whether the device is selected.
+    ///
+    /// # Errors
+    /// The expression cannot be compiled, or not be evaluated for the device.
+    pub(crate) fn matches(&self, device: &Device) -> Result<bool, SelectorError> {
         match &self.compiled {
-            Ok(selector) => selector
-                .matches(&device.0)
-                .map_err(|error| format!("CEL runtime error: {error}")),
-            Err(error) => Err(format!("CEL compile error: {error}")),
+            Ok(selector) => selector.matches(&device.0).map_err(SelectorError::Eval),
+            Err(error) => Err(SelectorError::Compile(error.clone())),
         }
     }
 
@@ -74,10 +86,9 @@ impl SelectorCache {
             stored: true,
             cost_limit: MAX_COST,
         };
-        let compiled = device::compile(expression, &options).map_err(|error| error.to_string());
         let selector = Arc::new(Selector {
             expression: expression.to_owned(),
-            compiled,
+            compiled: device::compile(expression, &options),
         });
         if known.len() >= CACHE_LIMIT {
             known.clear();

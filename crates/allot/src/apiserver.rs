@@ -21,6 +21,7 @@ use futures::future::try_join_all;
 use tokio_util::sync::CancellationToken;
 
 mod audit;
+mod flags;
 mod hint;
 mod limits;
 mod trust;
@@ -48,7 +49,7 @@ pub struct Args {
     /// CA certificates, PEM, that verify client certificates in addition to that of the data directory
     #[arg(long, value_name = "FILE")]
     client_ca_file: Option<PathBuf>,
-    /// Authorizers in order: Node, RBAC, AlwaysAllow
+    /// Authorizers in order: Node, RBAC, AlwaysAllow, AlwaysDeny
     #[arg(
         long,
         value_name = "MODES",
@@ -171,9 +172,9 @@ impl Args {
     }
 
     fn release(&self) -> anyhow::Result<Release> {
-        let version = &self.emulated_version;
+        let version = self.emulated_name();
         Release::all()
-            .find(|release| release.to_string() == *version)
+            .find(|release| release.to_string() == version)
             .with_context(|| {
                 let all: Vec<String> = Release::all().map(|release| release.to_string()).collect();
                 format!(
@@ -348,7 +349,10 @@ fn config(args: &Args) -> anyhow::Result<Config> {
             "Node" => Ok(AuthorizationMode::Node),
             "RBAC" => Ok(AuthorizationMode::Rbac),
             "AlwaysAllow" => Ok(AuthorizationMode::AlwaysAllow),
-            other => bail!("--authorization-mode: {other:?} is not one of Node, RBAC, AlwaysAllow"),
+            "AlwaysDeny" => Ok(AuthorizationMode::AlwaysDeny),
+            other => bail!(
+                "--authorization-mode: {other:?} is not one of Node, RBAC, AlwaysAllow, AlwaysDeny"
+            ),
         })
         .collect::<anyhow::Result<_>>()?;
     check_plugins(args)?;
@@ -371,6 +375,7 @@ fn config(args: &Args) -> anyhow::Result<Config> {
         service_addresses: args.service_cluster_ip_range,
         node_ports: args.service_node_port_range.clone(),
         accounts_are_made: args.accounts_are_made,
+        flags: flags::shown(args),
         audit: args.audit.audit()?,
         limits: args.limits.limits()?,
         strict_transport_security: transport_security(&args.strict_transport_security_directives)

@@ -48,7 +48,8 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
 /// Parses a duration in Go's format (`1m30s`), longer than zero and at most a day.
 pub fn duration(text: &str) -> Result<Duration, String> {
     const DAY: Duration = Duration::from_secs(86_400);
-    let nanoseconds = allot_apiserver::request::parse_duration(text)?;
+    let nanoseconds = allot_apiserver::request::parse_duration(text);
+    let nanoseconds = nanoseconds.map_err(|error| error.to_string())?;
     let duration = u64::try_from(nanoseconds).map(Duration::from_nanos);
     match duration {
         Ok(duration) if !duration.is_zero() && duration <= DAY => Ok(duration),

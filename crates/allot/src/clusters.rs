@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
+/// What the cluster without a name is called where clusters are listed.
+pub const UNNAMED: &str = "default";
+
 /// Which cluster a command is about.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[group(id = "which")]
@@ -100,6 +103,9 @@ pub fn name(text: &str) -> Result<String, String> {
         && bytes.last().is_some_and(|byte| plain(*byte))
         && bytes.len() <= LONGEST;
     match good {
+        true if text == UNNAMED => Err(format!(
+            "{UNNAMED} is the cluster without a name: leave --name out"
+        )),
         true => Ok(text.to_owned()),
         false => Err(format!(
             "a name has at most {LONGEST} lower case letters, digits and '-', and begins and ends with a letter or digit"
@@ -139,7 +145,19 @@ mod tests {
             assert_eq!(name(good), Ok(good.to_owned()));
         }
         let long = "a".repeat(33);
-        for bad in ["", "-a", "a-", "A", "a/b", "..", "a b", "ä", long.as_str()] {
+        // It was another cluster than the one that `allot status` calls so.
+        for bad in [
+            "default",
+            "",
+            "-a",
+            "a-",
+            "A",
+            "a/b",
+            "..",
+            "a b",
+            "ä",
+            long.as_str(),
+        ] {
             assert!(name(bad).is_err(), "{bad}");
         }
     }

@@ -42,6 +42,14 @@ fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{plural}")
 }
 
+/// Reads the name of a namespace, which becomes a part of paths.
+pub fn namespace_name(text: &str) -> Result<String, String> {
+    match allot_apimachinery::names::dns1123_label(text).first() {
+        None => Ok(text.to_owned()),
+        Some(why) => Err(why.clone()),
+    }
+}
+
 /// Refuses a question that needs all objects of a kind if there is no right to list them. `what` names them in the error.
 fn may_list(snapshot: &snapshot::Snapshot, kind: &str, what: &str) -> anyhow::Result<()> {
     let mut hidden = snapshot.about.hidden.iter();

@@ -41,6 +41,19 @@ where
     result
 }
 
+/// The error of a command that was asked to stop before it had its answer.
+pub const INTERRUPTED: &str = "interrupted";
+
+/// Runs a command that only reads, until it has its answer or the process is asked to stop.
+pub fn read<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    block_on(async move |shutdown| {
+        tokio::select! {
+            done = work => done,
+            () = shutdown.cancelled() => anyhow::bail!(INTERRUPTED),
+        }
+    })
+}
+
 /// SIGINT and SIGTERM, which are caught from now on.
 struct Signals {
     interrupt: tokio::signal::unix::Signal,

@@ -270,10 +270,18 @@ fn join(error: String, cause: &str) -> String {
     }
 }
 
-/// The error of a YAML document, without the excerpt on further lines.
+/// The error of a YAML document, without the excerpt on further lines, and without the advice that the library has for
+/// programs that call it.
 fn without_excerpt(error: &str) -> String {
+    const ADVICE: [&str; 2] = [
+        ", set DuplicateKeyPolicy in Options if acceptable",
+        "; use from_str_multiple or from_str_multiple_with_options",
+    ];
     let line = error.split("\n --> <input>").next().unwrap_or_default();
-    line.replacen("error: line ", "line ", 1)
+    let line = line.replacen("error: line ", "line ", 1);
+    ADVICE
+        .iter()
+        .fold(line, |line, advice| line.replace(advice, ""))
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -315,6 +323,22 @@ mod tests {
         let error = serde_saphyr::from_str::<serde_json::Value>("nodes: [2\n").unwrap_err();
         let text = super::describe(&anyhow::Error::new(error).context("f.yaml"));
         assert_eq!(text.matches("unclosed bracket").count(), 1, "{text}");
+    }
+
+    /// `set DuplicateKeyPolicy in Options` was what the author of a file read.
+    #[test]
+    fn regression_an_error_of_yaml_advises_no_programmer() {
+        for (text, problem) in [
+            ("a: 1\na: 2\n", "duplicate mapping key: a"),
+            ("a: 1\n---\na: 2\n", "multiple YAML documents detected"),
+        ] {
+            let error = serde_saphyr::from_str::<serde_json::Value>(text).unwrap_err();
+            let text = super::describe(&anyhow::Error::new(error).context("f.yaml"));
+            assert!(
+                text.starts_with("f.yaml: line ") && text.ends_with(problem),
+                "{text}"
+            );
+        }
     }
 
     #[test]

@@ -174,6 +174,10 @@ impl Driver for Devices {
             let device = self.devices.get(&result.device);
             let device = device
                 .ok_or_else(|| format!("requested device is not allocatable: {}", result.device))?;
+            for parameters in claim.configs(&self.driver, result) {
+                let text = |field: &str| parameters[field].as_str().unwrap_or_default();
+                self.prepare.accepts(text("apiVersion"), text("kind"))?;
+            }
             results.push((device, result));
         }
         let uid = &claim.reference().uid;

@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
@@ -11,6 +11,10 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use crate::cmd;
 use crate::command_line;
 use crate::logging;
+
+mod names;
+
+use names::{Named, Place};
 
 /// The name of the command in kubectl.
 const NAME: &str = "kubectl dra";
@@ -78,7 +82,7 @@ pub fn run_if_called() -> Option<ExitCode> {
                 .map(|word| word.to_string_lossy().into_owned())
                 .collect();
             let mut text = String::new();
-            for line in complete(command(), &words) {
+            for line in complete(&command(), &words, names::find) {
                 text += &line;
                 text.push('\n');
             }
@@ -144,8 +148,12 @@ fn run() -> ExitCode {
     }
 }
 
-/// The completions of the last word, one a line, then what kubectl's script may add.
-fn complete(command: clap::Command, words: &[String]) -> Vec<String> {
+/// The completions of the last word, one a line, then what kubectl's script may add. `find` lists what the cluster has.
+fn complete(
+    command: &clap::Command,
+    words: &[String],
+    find: impl Fn(Named, Place) -> Vec<String>,
+) -> Vec<String> {
     let (last, before) = match words.split_last() {
         Some((last, before)) => (last.as_str(), before),
         None => ("", &[][..]),
@@ -177,6 +185,11 @@ fn complete(command: clap::Command, words: &[String]) -> Vec<String> {
     };
     if let Some(argument) = argument {
         let values = argument.get_possible_values();
+        if let (Some(named), true) = (Named::of(argument), values.is_empty()) {
+            let names = find(named, place(sub, before)).into_iter();
+            let names = names.map(|name| format!("{prefix}{name}"));
+            return found(names, &format!("{prefix}{value}"), NO_FILES);
+        }
         if values.is_empty() {
             return vec![FILES.to_owned()];
         }
@@ -192,6 +205,12 @@ fn complete(command: clap::Command, words: &[String]) -> Vec<String> {
         let flags = flags.map(|(name, a)| described(&name, a.get_help()));
         return found(flags, last, NO_FILES);
     }
+    let is_first = given(sub, before).is_empty();
+    let named = sub.get_positionals().next().and_then(Named::of);
+    if let Some(named) = named.filter(|_| is_first) {
+        let names = find(named, place(sub, before)).into_iter();
+        return found(names, last, NO_FILES);
+    }
     let names = sub.get_positionals().filter_map(clap::Arg::get_value_names);
     let takes_files = names.flatten().any(|name| name == "FILE");
     vec![if takes_files { FILES } else { NO_FILES }.to_owned()]
@@ -203,6 +222,47 @@ fn argument<'a>(command: &'a clap::Command, flag: &str) -> Option<&'a clap::Arg>
         let short = argument.get_short().map(|letter| format!("-{letter}"));
         long.as_deref() == Some(flag) || short.as_deref() == Some(flag)
     })
+}
+
+/// The words after the subcommand that are neither flags nor their values.
+fn given<'a>(sub: &clap::Command, before: &'a [String]) -> Vec<&'a str> {
+    let mut words = before
+        .iter()
+        .skip_while(|word| word.starts_with('-'))
+        .skip(1);
+    let mut given = Vec::new();
+    while let Some(word) = words.next() {
+        match word.starts_with('-') {
+            true if word.contains('=') => {}
+            true if argument(sub, word).is_some_and(takes_value) => {
+                words.next();
+            }
+            true => {}
+            false => given.push(word.as_str()),
+        }
+    }
+    given
+}
+
+/// The cluster and the namespace that the words before select.
+fn place(sub: &clap::Command, before: &[String]) -> Place {
+    let value = |id: &str| {
+        let is_flag = |flag: &str| argument(sub, flag).is_some_and(|a| a.get_id() == id);
+        before
+            .iter()
+            .enumerate()
+            .find_map(|(at, word)| match word.split_once('=') {
+                Some((flag, value)) if is_flag(flag) => Some(value.to_owned()),
+                None if is_flag(word) => before.get(at + 1).cloned(),
+                _ => None,
+            })
+    };
+    Place {
+        kubeconfig: value("kubeconfig").map(PathBuf::from),
+        context: value("context"),
+        // What is no name must not become a part of a path.
+        namespace: value("namespace").filter(|name| cmd::namespace_name(name).is_ok()),
+    }
 }
 
 fn takes_value(argument: &clap::Arg) -> bool {
@@ -256,7 +316,12 @@ mod tests {
 
     fn check(words: &[&str], expected: &[&str]) {
         let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
-        let lines = complete(command(), &words);
+        let lines = complete(&command(), &words, |named, place| {
+            match (named, place.namespace) {
+                (Named::Pod, Some(namespace)) => vec![format!("{namespace}-0"), "other".to_owned()],
+                (named, _) => vec![format!("{named:?}").to_lowercase()],
+            }
+        });
         let names: Vec<&str> = lines
             .iter()
             .map(|line| line.split('\t').next().unwrap_or_default())
@@ -272,9 +337,59 @@ mod tests {
         check(&["devices", "-o", "w"], &["wide", ":4"]);
         check(&["lint", "a"], &[":0"]);
         check(&["explain", "a"], &[":4"]);
+        check(&["explain", "p"], &["pod", ":4"]);
+        check(&["explain", "-n", "team", "te"], &["team-0", ":4"]);
+        check(
+            &["explain", "--namespace=team", "-o", "json", ""],
+            &["team-0", "other", ":4"],
+        );
+        check(&["explain", "-n", "../x", ""], &["pod", ":4"]);
+        check(&["explain", "one", ""], &[":4"]);
+        check(&["explain", "-n", ""], &["namespace", ":4"]);
+        check(&["devices", "--node=n"], &["--node=node", ":4"]);
+        check(&["devices", "--class", ""], &["class", ":4"]);
+        check(&["devices", "--pool", ""], &["pool", ":4"]);
+        check(&["drain", ""], &["driver", ":4"]);
+        check(&["drain", "d", "--node", ""], &["node", ":4"]);
         check(&["devices", "--output=n"], &["--output=name", ":4"]);
         check(&["explain", "--filename", ""], &[":0"]);
         check(&["unknown", "x"], &[":4"]);
         check(&["explain", "train"], &[":4"]);
+    }
+
+    #[test]
+    fn the_krew_manifest_installs_the_plugin_and_lists_its_commands() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/krew/dra.yaml");
+        let text = std::fs::read_to_string(file).expect(file);
+        let manifest: serde_json::Value = serde_saphyr::from_str(&text).expect("YAML");
+        let platforms = manifest["spec"]["platforms"].as_array().expect("platforms");
+        assert!(!platforms.is_empty());
+        for platform in platforms {
+            let program = platform["bin"].as_str().expect("a program");
+            assert_eq!(role(OsStr::new(program)), Some(Role::Plugin), "{platform}");
+            let files = platform["files"].as_array().expect("files");
+            let installed = files
+                .iter()
+                .any(|f| f["from"] == "allot" && f["to"] == program);
+            assert!(installed, "{platform}");
+        }
+        let command = command();
+        let description = manifest["spec"]["description"].as_str().expect("a text");
+        let lines = description.split("kubectl dra ").skip(1);
+        let mut count = 0;
+        for words in lines {
+            let list = words.lines().next().unwrap_or_default();
+            // A command with its description, or several of them.
+            let names = list.split(", ").take_while(|name| !name.contains(' '));
+            let mut names: Vec<&str> = names.collect();
+            if names.is_empty() {
+                names.extend(list.split(' ').next());
+            }
+            for name in names {
+                assert!(command.find_subcommand(name).is_some(), "{name}");
+                count += 1;
+            }
+        }
+        assert!(count >= 8, "{description}");
     }
 }

@@ -9,6 +9,9 @@ const QUALIFIED_FMT: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 const SUBDOMAIN_TEXT: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character";
 const QUALIFIED_TEXT: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
 
+/// The alphabet of the random or hashed ends of generated names (`k8s.io/apimachinery/pkg/util/rand`): without vowels, so
+/// that no words form, and without characters that are mistaken for others.
+pub const GENERATED_NAME_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 /// Longest DNS label.
 pub const DNS_LABEL_MAX: usize = 63;
 /// Longest DNS subdomain.

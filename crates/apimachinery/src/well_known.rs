@@ -1,4 +1,5 @@
-//! Well-known labels, annotations and taints, by the names of upstream's constants in `k8s.io/api/core/v1`.
+//! Well-known labels, annotations and taints, by the names of upstream's constants in `k8s.io/api/core/v1` and
+//! `k8s.io/api/resource/v1`.
 
 /// The node's host name; of most nodes it is their name.
 pub const LABEL_HOSTNAME: &str = "kubernetes.io/hostname";
@@ -25,6 +26,10 @@ pub const LABEL_ARCH: &str = "beta.kubernetes.io/arch";
 
 /// Names the StorageClass of a volume or claim, from before `storageClassName`.
 pub const BETA_STORAGE_CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
+
+/// With the value `true` on a claim that a scheduler created for the extended resources of a pod.
+pub const EXTENDED_RESOURCE_CLAIM_ANNOTATION: &str =
+    "resource.kubernetes.io/extended-resource-claim";
 
 /// The `Ready` condition of the node is false. Set by the node lifecycle controller.
 pub const TAINT_NODE_NOT_READY: &str = "node.kubernetes.io/not-ready";

@@ -17,7 +17,7 @@ pub mod plugins;
 mod pods;
 mod quota;
 mod resize;
-mod security;
+pub(crate) mod security;
 mod storage;
 
 use std::ops::Deref;
@@ -46,6 +46,8 @@ pub struct Admission {
     pub authorizer: Authorizer,
     /// The configured admission policies and webhooks.
     pub dynamic: Arc<dynamic::Dynamic>,
+    /// How often pod security found what.
+    pub(crate) pod_security: security::metrics::Metrics,
 }
 
 impl Deref for Admission {

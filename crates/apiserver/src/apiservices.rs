@@ -7,10 +7,11 @@ use allot_store::{Error as StoreError, ListOptions, Write};
 use serde_json::{Value, json};
 
 use crate::error::Result;
+use crate::made::{self, ensure};
 use crate::object;
 use crate::registry::{groups, versions};
 use crate::state::ServerState;
-use crate::storage::{self, ensure};
+use crate::storage;
 
 const COLLECTION: &str = "apiregistration.k8s.io/apiservices";
 /// The label of APIServices that the server maintains: `onstart` for built-in ones, `true` for those of CRDs.
@@ -60,7 +61,7 @@ pub(crate) async fn sync(core: &ServerState) -> Result<()> {
     }
     let missing = wanted
         .into_iter()
-        .map(|(name, object)| ensure(&*core.backend, COLLECTION, name, object));
+        .map(|(name, object)| ensure(&*core.backend, COLLECTION, name, object, made::SERVER));
     futures::future::try_join_all(missing).await?;
     Ok(())
 }

@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::body::{Body, Observer};
 use crate::identity::User;
-use crate::request::{Incoming, is_long_running};
+use crate::request::{Annotations, Incoming, is_long_running};
 
 mod event;
 mod log;
@@ -270,7 +270,10 @@ impl RequestAudit {
     }
 
     /// The answer has started. A long-running request is complete when its body ends.
-    pub(crate) fn answered(mut self, response: &mut Response<Body>) {
+    pub(crate) fn answered(mut self, response: &mut Response<Body>, notes: &Annotations) {
+        for (key, text) in notes.take() {
+            self.event.annotations.entry(key).or_insert(text);
+        }
         let code = response.status().as_u16();
         let whole = response.body().whole_bytes();
         let object = whole.and_then(|bytes| object_of(bytes));
@@ -297,6 +300,11 @@ impl RequestAudit {
         }
         self.over = true;
         self.stage(Stage::ResponseComplete);
+    }
+
+    /// Whether the body of the request is written as well.
+    pub(crate) fn has_bodies(&self) -> bool {
+        self.event.level >= Level::Request
     }
 
     /// The id of the request.

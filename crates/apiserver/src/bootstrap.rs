@@ -1,6 +1,7 @@
 //! What every cluster has from the start.
 
 mod kubernetes;
+mod lease;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,10 +12,11 @@ use serde_json::{Value, json};
 use crate::auth::policy;
 use crate::config::Config;
 use crate::error::Result;
-use crate::object::{self, meta};
+use crate::made::{self, ensure};
+use crate::object::{self, meta, text};
 use crate::server::Server;
 use crate::state::ServerState;
-use crate::storage::{self, ensure};
+use crate::storage;
 
 impl Server {
     /// Creates an in-memory server with default options for tests.
@@ -37,9 +39,42 @@ impl Server {
     }
 }
 
-/// Makes what is missing; what is there stays as it is.
+/// Adds to a default role or binding what it lacks, unless its annotation forbids that; what users have added stays.
+fn complete(kept: &mut Value, wanted: &Value) {
+    let known: &Value = kept;
+    if known["metadata"]["annotations"][policy::AUTOUPDATE] == "false"
+        || known["roleRef"] != wanted["roleRef"]
+    {
+        return;
+    }
+    for part in ["labels", "annotations"] {
+        let wanted = wanted["metadata"][part].as_object().into_iter().flatten();
+        for (key, value) in wanted {
+            let there = &mut kept["metadata"][part][key];
+            if there.is_null() {
+                *there = value.clone();
+            }
+        }
+    }
+    // A controller collects the rules of those that aggregate others.
+    let lists: &[&str] = match wanted["aggregationRule"].is_null() {
+        true => &["rules", "subjects"],
+        false => &[],
+    };
+    for list in lists {
+        for item in wanted[*list].as_array().into_iter().flatten() {
+            match &mut kept[*list] {
+                Value::Array(items) if items.contains(item) => {}
+                Value::Array(items) => items.push(item.clone()),
+                other => *other = json!([item]),
+            }
+        }
+    }
+}
+
+/// Makes what is missing. What is there stays as it is, but for default roles and what describes this server.
 async fn run(server: &Server) -> Result<()> {
-    crate::statusz::started();
+    crate::zpages::started();
     let mut objects: Vec<(String, String, Value)> = Vec::new();
     for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
         let namespace = json!({
@@ -47,10 +82,6 @@ async fn run(server: &Server) -> Result<()> {
             "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"},
         });
         objects.push(("namespaces".to_owned(), name.to_owned(), namespace));
-    }
-    for (plural, role) in policy::objects() {
-        let name = meta(&role, "name").to_owned();
-        objects.push((format!("rbac.authorization.k8s.io/{plural}"), name, role));
     }
     for (name, value, description) in PRIORITIES {
         let class = json!({
@@ -63,14 +94,53 @@ async fn run(server: &Server) -> Result<()> {
             class,
         ));
     }
-    objects.extend(crate::flow_defaults::objects(&object::now()));
+    let tracking = json!({
+        "metadata": {"name": TOKEN_TRACKING, "namespace": "kube-system"},
+        "data": {"since": object::now()[..10]},
+    });
+    objects.push((
+        "configmaps".to_owned(),
+        format!("kube-system/{TOKEN_TRACKING}"),
+        tracking,
+    ));
+    let mut owned: Vec<_> = objects.into_iter().map(|it| (made::SERVER, it)).collect();
+    let of_flows = crate::flow_defaults::objects(&object::now()).into_iter();
+    owned.extend(of_flows.map(|mut it| {
+        let (_, _, object) = &mut it;
+        if !object["status"]["conditions"].is_null() {
+            let api_version = text(object, &["apiVersion"]);
+            let applied = ["lastTransitionTime", "message", "reason", "status", "type"];
+            let status = made::applied_condition(
+                api_version,
+                crate::flow_defaults::CONSUMER,
+                crate::flow_defaults::DANGLING,
+                &applied,
+            );
+            object["metadata"]["managedFields"] = json!([status]);
+        }
+        (crate::flow_defaults::PRODUCER, it)
+    }));
     // All at once, so that they share one sync.
-    let writes = objects
+    let writes = owned
         .into_iter()
-        .map(|(collection, key, object)| ensure(&*server.0.backend, collection, key, object));
+        .map(|(manager, (collection, key, object))| {
+            ensure(&*server.0.backend, collection, key, object, manager)
+        });
     futures::future::try_join_all(writes).await?;
+    let roles = policy::objects()
+        .into_iter()
+        .map(|(plural, role)| async move {
+            let key = match meta(&role, "namespace") {
+                "" => meta(&role, "name").to_owned(),
+                namespace => format!("{namespace}/{}", meta(&role, "name")),
+            };
+            let collection = format!("rbac.authorization.k8s.io/{plural}");
+            reconcile(server, &collection, &key, role, complete).await
+        });
+    futures::future::try_join_all(roles).await?;
     if let Some(address) = server.0.config.advertise {
         kubernetes::run(server, address).await?;
+        lease::run(server, address).await?;
     }
     crate::services::start(&server.0).await?;
     crate::apiextensions::start(server.0.state.clone()).await?;
@@ -91,6 +161,9 @@ fn tidy(state: Arc<ServerState>) {
         }
     });
 }
+
+/// The ConfigMap that says since when the use of old tokens of service accounts is recorded.
+const TOKEN_TRACKING: &str = "kube-apiserver-legacy-service-account-token-tracking";
 
 /// Priority classes for system-critical pods.
 const PRIORITIES: [(&str, i64, &str); 2] = [
@@ -116,7 +189,7 @@ async fn reconcile(
 ) -> Result<()> {
     let backend = &server.0.backend;
     let Some(entry) = backend.get(collection, key).await? else {
-        return ensure(&*server.0.backend, collection, key, wanted).await;
+        return ensure(&*server.0.backend, collection, key, wanted, made::SERVER).await;
     };
     // What the store holds was written by this server as JSON.
     let old: Value = serde_json::from_slice(&entry.value).unwrap_or(Value::Null);

@@ -39,6 +39,8 @@ pub struct Config {
     pub service_addresses: ServiceAddresses,
     /// Ports that services open on nodes.
     pub node_ports: NodePorts,
+    /// The flags that the server was started with, and their values, for `/flagz`.
+    pub flags: BTreeMap<&'static str, String>,
     /// Feature gates of the resource API.
     pub features: allot_model::features::Features,
     /// The audit policy and the destination of the audit log.
@@ -69,6 +71,8 @@ pub enum AuthorizationMode {
     Rbac,
     /// Everything is allowed.
     AlwaysAllow,
+    /// Nothing is allowed, but for the superusers.
+    AlwaysDeny,
 }
 
 impl Default for Config {
@@ -87,6 +91,7 @@ impl Default for Config {
             accounts_are_made: false,
             service_addresses: ServiceAddresses::default(),
             node_ports: NodePorts::default(),
+            flags: BTreeMap::new(),
             features: Default::default(),
             audit: None,
             limits: Limits::default(),

@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::CancellationToken;
 
 use crate::shares::largest;
-use crate::unread::{Pool, Unread};
+use crate::unread::{Owner, Pool, Unread};
 
 /// How often the log reports that there are too many.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -36,8 +36,8 @@ pub struct Connection {
     pub abort: CancellationToken,
     /// The bytes of answers that it has not sent.
     pub(crate) unread: Arc<Unread>,
-    /// Whose share of the connections it is, as of its last request.
-    owner: Mutex<Arc<str>>,
+    /// Whose share of the connections it is.
+    owner: Arc<Owner>,
     requests: Mutex<Requests>,
 }
 
@@ -63,10 +63,7 @@ impl Connection {
 
     /// Notes whose request came on it.
     pub fn used_by(&self, owner: &str) {
-        let mut noted = self.owner.lock();
-        if &**noted != owner {
-            *noted = owner.into();
-        }
+        self.owner.set(owner);
     }
 
     /// Marks an upgraded connection: it is never idle again, and keeps its slot until its stream ends.
@@ -149,17 +146,18 @@ impl Connections {
             }
         }
         let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let (owner, abort) = (Owner::new(), CancellationToken::new());
         let connection = Arc::new(Connection {
             peer,
-            abort: CancellationToken::new(),
-            unread: Unread::new(self.unread.clone()),
+            unread: Unread::new(self.unread.clone(), owner.clone(), abort.clone()),
+            abort,
+            owner,
             requests: Mutex::new(Requests {
                 active: 0,
                 upgraded: false,
                 since: Instant::now(),
                 head: None,
             }),
-            owner: Mutex::new("".into()),
         });
         self.open.lock().insert(id, connection.clone());
         let all = self.clone();
@@ -194,7 +192,7 @@ impl Connections {
         let owners: Vec<(u64, Arc<str>)> = open
             .iter()
             .filter(|(_, connection)| !connection.requests.lock().upgraded)
-            .map(|(id, connection)| (*id, connection.owner.lock().clone()))
+            .map(|(id, connection)| (*id, connection.owner.get()))
             .collect();
         // Those without a proven identity are one owner: busy ones have answers that their client does not take.
         let Some(most) = largest(owners.iter().map(|(_, owner)| &**owner), self.limit) else {

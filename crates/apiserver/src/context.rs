@@ -69,6 +69,7 @@ impl Core {
             admission: Admission {
                 authorizer: Authorizer::new(&config),
                 dynamic,
+                pod_security: metrics.pod_security.clone(),
                 state: Arc::new(ServerState::new(backend, config)),
             },
             metrics,

@@ -51,7 +51,7 @@ pub fn answer(core: &ServerState, request: &Incoming) -> Result<Response<Body>> 
         return Ok(response);
     }
     let value = match parts.as_slice() {
-        [] => paths(&registry),
+        [] => paths(core, &registry),
         ["api"] => json!({
             "kind": "APIVersions", "versions": ["v1"],
             "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": core
@@ -99,7 +99,7 @@ fn is_builtin(registry: &Registry, group: &str) -> bool {
         .any(|resource| resource.custom.is_none() && resource.group == group)
 }
 
-fn paths(registry: &Registry) -> Value {
+fn paths(core: &ServerState, registry: &Registry) -> Value {
     let mut paths: BTreeSet<String> = [
         "/.well-known/openid-configuration",
         "/api",
@@ -107,6 +107,7 @@ fn paths(registry: &Registry) -> Value {
         "/apis",
         "/apis/",
         "/metrics",
+        "/metrics/slis",
         "/openapi/v2",
         "/openapi/v3",
         "/openapi/v3/",
@@ -115,6 +116,7 @@ fn paths(registry: &Registry) -> Value {
     ]
     .map(str::to_owned)
     .into();
+    paths.extend(crate::zpages::paths(core).map(str::to_owned));
     for name in groups(registry) {
         paths.insert(format!("/apis/{name}"));
         for version in versions(registry, &name) {

@@ -77,17 +77,20 @@ fn fails(core: &Core, check: &str) -> bool {
 }
 
 /// All checks of an endpoint: a line for each with `?verbose` or if one fails, without those that `?exclude=` names.
-fn all(core: &Core, request: &Incoming, endpoint: &str) -> Response<Body> {
+fn all(core: &Core, request: &Incoming, endpoint: &'static str) -> Response<Body> {
     let mut excluded: BTreeSet<&str> = request.query.all("exclude").collect();
     let (mut lines, mut failed) = (String::new(), false);
     for check in checks(endpoint) {
         let line = if excluded.remove(check) {
             format!("[+]{check} excluded: ok\n")
-        } else if fails(core, check) {
-            failed = true;
-            format!("[-]{check} failed: reason withheld\n")
         } else {
-            format!("[+]{check} ok\n")
+            let fails = fails(core, check);
+            core.metrics.slis.checked(endpoint, check, !fails);
+            failed |= fails;
+            match fails {
+                true => format!("[-]{check} failed: reason withheld\n"),
+                false => format!("[+]{check} ok\n"),
+            }
         };
         lines.push_str(&line);
     }
@@ -152,11 +155,12 @@ pub fn answer(core: &Core, request: &Incoming) -> Result<Option<Response<Body>>>
                 },
             )
         }
-        "/metrics" => {
-            let mut response = text_response(
-                200,
-                exposition::prometheus_text(&core.metrics.text(core, &core.flow)?),
-            );
+        "/metrics" | "/metrics/slis" => {
+            let text = match path {
+                "/metrics" => core.metrics.text(core, &core.flow)?,
+                _ => core.metrics.slis.text()?,
+            };
+            let mut response = text_response(200, exposition::prometheus_text(&text));
             response.headers_mut().insert(
                 http::header::CONTENT_TYPE,
                 http::HeaderValue::from_static(METRICS),

@@ -42,7 +42,6 @@ mod body;
 mod bootstrap;
 #[cfg(test)]
 mod classic_tests;
-mod clients;
 pub mod config;
 mod connections;
 mod context;
@@ -58,6 +57,7 @@ mod health;
 mod kubelet;
 mod large;
 pub mod limits;
+mod made;
 mod metrics;
 pub mod mount;
 mod numbers;
@@ -74,12 +74,12 @@ mod server;
 mod services;
 mod shares;
 mod state;
-mod statusz;
 mod unread;
 mod upload;
 mod version;
 mod webhook;
 mod yaml;
+mod zpages;
 
 pub use allot_kinds::{builtin, classic, error, identity, negotiate, object, registry, validate};
 use allot_kinds::{

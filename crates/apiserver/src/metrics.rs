@@ -1,5 +1,7 @@
 //! `/metrics`: counts and times of requests under kube-apiserver's names.
 
+mod slis;
+
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -15,6 +17,8 @@ use crate::error::Result;
 use crate::flow::FlowControl;
 use crate::request::RequestInfo;
 use crate::state::ServerState;
+
+use slis::Slis;
 
 /// What a request was about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -50,6 +54,10 @@ struct Gate {
 pub struct Metrics {
     /// Metrics of flow control.
     pub flow: crate::flow::metrics::Metrics,
+    /// The outcomes of health checks, which have a page of their own.
+    pub slis: Slis,
+    /// Metrics of pod security.
+    pub pod_security: crate::admission::security::metrics::Metrics,
     registry: Registry,
     requests: Family<Request, Counter>,
     durations: Family<Timed, Histogram>,
@@ -154,7 +162,9 @@ impl Default for Metrics {
             unread_bytes,
             abandoned,
             sent,
+            slis: Slis::default(),
             flow: crate::flow::metrics::Metrics::register(&mut registry),
+            pod_security: crate::admission::security::metrics::Metrics::register(&mut registry),
             registry,
             cpu,
             memory,

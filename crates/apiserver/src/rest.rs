@@ -125,7 +125,8 @@ pub async fn dispatch(
         if unknown || !is_in_place(&resource, &info) {
             return Err(ApiError::no_such_path());
         }
-        if request.method == Method::HEAD || info.verb.is_empty() {
+        let is_head = request.method == Method::HEAD && info.subresource != "proxy";
+        if is_head || info.verb.is_empty() {
             return Err(ApiError::method_not_allowed());
         }
     }

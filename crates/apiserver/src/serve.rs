@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use allot_certificates::{Authorities, Presented};
 use http::Request;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -19,7 +20,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::clients::{Authorities, Presented};
+use crate::auth::certificate;
 use crate::connections::{ConnectionSlot, Connections, CountedStream};
 use crate::limits::{DRAIN, STREAM_QUEUE};
 use crate::pki::Identity;
@@ -66,8 +67,9 @@ pub fn tls(identity: &Identity, client_ca: Option<&str>) -> io::Result<Tls> {
         .with_safe_default_protocol_versions()
         .map_err(|error| bad(&error))?;
     let authorities = client_ca
-        .map(|ca| Authorities::read(ca, provider))
-        .transpose()?;
+        .map(|ca| Authorities::read(ca.as_bytes(), provider))
+        .transpose()
+        .map_err(|error| bad(&error))?;
     let builder = match &authorities {
         Some(authorities) => builder.with_client_cert_verifier(authorities.handshake()),
         None => builder.with_no_client_auth(),
@@ -166,9 +168,7 @@ async fn one(
     };
     let session = stream.get_ref().1;
     let presented = match (&tls.authorities, session.peer_certificates()) {
-        (Some(authorities), Some(chain)) => {
-            Some(Presented::new(authorities, chain, UnixTime::now()))
-        }
+        (Some(authorities), Some(chain)) => Some((authorities.clone(), Presented::new(chain))),
         _ => None,
     };
     let presented = Arc::new(presented);
@@ -181,7 +181,9 @@ async fn one(
         let connection = connection.clone();
         async move {
             let user = match &*presented {
-                Some(presented) => presented.user(UnixTime::now()),
+                Some((authorities, presented)) => presented
+                    .identity(authorities, UnixTime::now())
+                    .map(|identity| identity.map(certificate::user_of)),
                 None => Ok(None),
             };
             if let Err(error) = &user {

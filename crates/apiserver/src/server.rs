@@ -21,7 +21,7 @@ use crate::flow::{Classified, Seat};
 use crate::identity::User;
 use crate::limits::{CHUNK, TREE_FACTOR, let_work_end, timed_out, until};
 use crate::negotiate::{MediaType, Offer, negotiate};
-use crate::request::{Incoming, Query, RequestInfo, Warnings};
+use crate::request::{Annotations, Incoming, Query, RequestInfo, Warnings};
 use crate::shares::owner;
 use crate::upload::Upload;
 use crate::{discovery, health, panics, rest};
@@ -86,6 +86,7 @@ impl Server {
             user: User::anonymous(),
             upgrade: parking_lot::Mutex::new(upgrade),
             warnings: Warnings::default(),
+            annotations: Annotations::default(),
             in_process: parts.extensions.remove::<InProcess>().is_some(),
             deadline: None,
             peer: connection.as_ref().map(|connection| connection.peer),
@@ -109,9 +110,12 @@ impl Server {
                 let deadline = started + limit;
                 exchange.request.deadline = Some(deadline);
                 let answer = until(deadline, self.caught(&mut exchange, &mut upload, user));
-                tokio::time::timeout_at(deadline, answer)
-                    .await
-                    .unwrap_or_else(|_| Err(timed_out()))
+                match tokio::time::timeout_at(deadline, answer).await {
+                    // An error because of the end of the time, such as that of a call, may be seen first.
+                    Ok(Err(_)) if Instant::now() >= deadline => Ok(out_of_time()),
+                    Ok(answered) => answered,
+                    Err(_) => Ok(out_of_time()),
+                }
             }
         };
         upload.discard(&self.0.discards);
@@ -131,7 +135,7 @@ impl Server {
         }
         if let Some(trail) = audit {
             crate::audit::write_id(response.headers_mut(), trail.id());
-            trail.answered(&mut response);
+            trail.answered(&mut response, &request.annotations);
         } else if !request.in_process {
             let id = crate::audit::id(&request.headers);
             crate::audit::write_id(response.headers_mut(), &id);
@@ -305,6 +309,9 @@ impl Server {
         }
         if let Some(log) = &core.config.audit {
             *audit = log.begin(request, jiff::Timestamp::now());
+            if let Some(trail) = audit {
+                request.annotations.begin(trail.has_bodies());
+            }
         }
         if let Some(error) = refused {
             return Err(error);
@@ -362,7 +369,7 @@ impl Server {
         if let Some(response) = health::answer(&self.0, request)? {
             return Ok(response);
         }
-        if let Some(response) = crate::statusz::answer(&self.0, request)? {
+        if let Some(response) = crate::zpages::answer(&self.0, request)? {
             return Ok(response);
         }
         if let Some(response) = crate::openapi::answer(&self.0, &self.0.openapi, request) {
@@ -370,6 +377,17 @@ impl Server {
         }
         discovery::answer(&self.0, request)
     }
+}
+
+/// The answer to a request whose time is over while it is handled. As kube-apiserver's it is a Status without a kind,
+/// as text, so that clients do not take it for an answer of the API.
+fn out_of_time() -> Response<Body> {
+    let error = timed_out();
+    let answer = format!(
+        "{{\"metadata\":{{}},\"status\":\"Failure\",\"message\":\"{}\",\"reason\":\"{}\",\"details\":{{}},\"code\":504}}\n",
+        error.0.message, error.0.reason
+    );
+    text_response(504, answer)
 }
 
 /// The answer to HEAD: its body is left out, which HTTP/2 does not do by itself; its length stays.

@@ -17,9 +17,10 @@ use allot_store::{Error as StoreError, ListOptions, Write};
 use serde_json::{Value, json};
 
 use crate::error::{ApiError, Result};
+use crate::made::{self, ensure};
 use crate::object::{self, meta, text};
 use crate::state::ServerState;
-use crate::storage::{self, ensure};
+use crate::storage;
 
 const SERVICES: &str = "services";
 const ADDRESSES: &str = "networking.k8s.io/ipaddresses";
@@ -198,9 +199,15 @@ pub(crate) async fn follow(
 pub(crate) async fn start(core: &ServerState) -> Result<()> {
     let range = core.config.service_addresses.to_string();
     let now = object::now();
+    let applied = made::applied_condition(
+        "networking.k8s.io/v1",
+        "kubernetes-service-cidr-controller",
+        "Ready",
+        &["lastTransitionTime", "message", "status", "type"],
+    );
     let cidr = json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
-        "metadata": {"name": "kubernetes"},
+        "metadata": {"name": "kubernetes", "managedFields": [applied]},
         "spec": {"cidrs": [range]},
         "status": {"conditions": [{
             "type": "Ready", "status": "True", "lastTransitionTime": now, "reason": "",
@@ -211,7 +218,7 @@ pub(crate) async fn start(core: &ServerState) -> Result<()> {
     let known = known.and_then(|entry| serde_json::from_slice::<Value>(&entry.value).ok());
     if known.is_none_or(|known| known["spec"] != cidr["spec"]) {
         remove(core, CIDRS, "kubernetes").await?;
-        ensure(&*core.backend, CIDRS, "kubernetes", cidr).await?;
+        ensure(&*core.backend, CIDRS, "kubernetes", cidr, made::SERVER).await?;
     }
     let services = core.backend.list(SERVICES, ListOptions::default()).await?;
     let services = services.entries.iter();
@@ -256,7 +263,7 @@ async fn show_address(core: &ServerState, address: &str, service: &Value) -> Res
             "namespace": meta(service, "namespace"), "name": meta(service, "name"),
         }},
     });
-    ensure(&*core.backend, ADDRESSES, address, shown).await
+    ensure(&*core.backend, ADDRESSES, address, shown, made::SERVER).await
 }
 
 /// Removes an object if it is there.

@@ -11,7 +11,7 @@ use crate::limits::too_many_requests;
 use crate::request::Incoming;
 
 /// The part of everything that one owner may have.
-const PART: usize = 4;
+pub(crate) const PART: usize = 4;
 
 /// Whose share something is: the user, or the namespace of a service account. A user that may create service accounts
 /// has as many as it likes, all of them in a few namespaces.

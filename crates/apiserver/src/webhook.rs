@@ -3,6 +3,8 @@
 use std::io;
 use std::sync::{Arc, LazyLock};
 
+use allot_certificates::Trust;
+use allot_certificates::roots::Roots;
 use allot_store::Backend;
 use base64::Engine as _;
 use bytes::Bytes;
@@ -11,7 +13,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName};
 use serde_json::Value;
@@ -21,10 +23,6 @@ use crate::dial::{self, Reach};
 use crate::endpoints;
 use crate::limits::MAX_BODY;
 use crate::object::text;
-
-mod trust;
-
-use trust::Trust;
 
 /// The port of a webhook that names none.
 const PORT: u16 = 443;
@@ -322,25 +320,21 @@ fn tls(bundle: &[u8]) -> Result<Arc<ClientConfig>, String> {
     let trusted = if bundle.is_empty() { &SYSTEM } else { bundle };
     let certificates = CertificateDer::pem_slice_iter(trusted).filter_map(Result::ok);
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let trust = Trust::of(certificates, provider.clone())?;
-    if trust.is_none() && !bundle.is_empty() {
-        return Err(
-            "unable to load root certificates: unable to parse bytes as PEM block".to_owned(),
-        );
-    }
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?;
-    let config = match trust {
-        Some(trust) => builder
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(trust))
-            .with_no_client_auth(),
-        // Nothing is trusted.
-        None => builder
-            .with_root_certificates(RootCertStore::empty())
-            .with_no_client_auth(),
+    let trust = match Trust::of(certificates, provider.clone()) {
+        Some(trust) => trust,
+        None if bundle.is_empty() => Trust::new(Roots::default(), provider.clone()),
+        None => {
+            return Err(
+                "unable to load root certificates: unable to parse bytes as PEM block".to_owned(),
+            );
+        }
     };
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(trust))
+        .with_no_client_auth();
     Ok(Arc::new(config))
 }
 

@@ -3,6 +3,7 @@
 mod api {
     pub mod access;
     pub mod answers;
+    pub mod bootstrap;
     pub mod clients;
     pub mod conformance;
     pub mod definitions;

@@ -18,9 +18,9 @@ mod time;
 mod units;
 mod url;
 
-pub(crate) use format::{Clause, Formatter, format_with, unsuitable};
+pub(crate) use format::{ArgumentError, Clause, Formatter, format_with};
 pub(crate) use optional::insert;
-pub(crate) use regex::Regex;
+pub(crate) use regex::{PatternError, Regex};
 
 /// Longest list that `includes` searches.
 pub(crate) const INCLUDES_MAX: usize = 48;

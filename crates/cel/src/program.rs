@@ -127,7 +127,7 @@ impl Program {
     /// Compiles a checked expression. Fails on constants that cannot be evaluated.
     pub fn new(checked: &Checked) -> Result<Self, CompileError> {
         let (root, locals) = plan::plan(&checked.ast.expr, &checked.facts, &checked.variables)
-            .map_err(CompileError)?;
+            .map_err(|error| CompileError(error.to_string()))?;
         Ok(Self { root, locals })
     }
 

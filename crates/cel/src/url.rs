@@ -38,17 +38,51 @@ impl Url {
     }
 }
 
-/// Reads an absolute URI or an absolute path. The error is Go's text.
-pub(crate) fn parse_request_uri(text: &str) -> Result<Url, String> {
-    parse(text).map_err(|problem| format!("parse {}: {problem}", quote(text)))
+/// Why a text is neither an absolute URI nor an absolute path, with the text of Go's `url.Error`.
+#[derive(Debug, thiserror::Error)]
+#[error("parse {}: {reason}", quote(text))]
+pub(crate) struct UrlError {
+    text: String,
+    reason: Reason,
 }
 
-fn parse(text: &str) -> Result<Url, String> {
+/// What Go's `net/url` finds wrong with a URL.
+#[derive(Debug, thiserror::Error)]
+enum Reason {
+    #[error("net/url: invalid control character in URL")]
+    ControlCharacter,
+    #[error("empty url")]
+    Empty,
+    #[error("invalid URI for request")]
+    NotAbsolute,
+    #[error("missing protocol scheme")]
+    NoScheme,
+    #[error("net/url: invalid userinfo")]
+    UserInfo,
+    #[error("invalid port {} after host", quote(.0))]
+    Port(String),
+    #[error("missing ']' in host")]
+    OpenBracket,
+    #[error("invalid character {} in host name", quote(.0))]
+    HostCharacter(String),
+    #[error("invalid URL escape {}", quote(.0))]
+    Escape(String),
+}
+
+/// Reads an absolute URI or an absolute path, as Go's `url.ParseRequestURI`.
+pub(crate) fn parse_request_uri(text: &str) -> Result<Url, UrlError> {
+    parse(text).map_err(|reason| UrlError {
+        text: text.to_owned(),
+        reason,
+    })
+}
+
+fn parse(text: &str) -> Result<Url, Reason> {
     if text.bytes().any(|b| b < b' ' || b == 0x7f) {
-        return Err("net/url: invalid control character in URL".to_owned());
+        return Err(Reason::ControlCharacter);
     }
     if text.is_empty() {
-        return Err("empty url".to_owned());
+        return Err(Reason::Empty);
     }
     let mut url = Url {
         text: text.to_owned(),
@@ -68,7 +102,7 @@ fn parse(text: &str) -> Result<Url, String> {
     url.query = query.to_owned();
     if !rest.starts_with('/') {
         if url.scheme.is_empty() {
-            return Err("invalid URI for request".to_owned());
+            return Err(Reason::NotAbsolute);
         }
         return Ok(url);
     }
@@ -87,12 +121,13 @@ fn parse(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-fn scheme<'t>(text: &'t str, url: &mut Url) -> Result<&'t str, String> {
+/// Takes the scheme off the text, if it begins with one, and returns the rest.
+fn scheme<'t>(text: &'t str, url: &mut Url) -> Result<&'t str, Reason> {
     for (at, b) in text.bytes().enumerate() {
         match b {
             b'a'..=b'z' | b'A'..=b'Z' => {}
             b'0'..=b'9' | b'+' | b'-' | b'.' if at > 0 => {}
-            b':' if at == 0 => return Err("missing protocol scheme".to_owned()),
+            b':' if at == 0 => return Err(Reason::NoScheme),
             b':' => {
                 url.scheme = text[..at].to_ascii_lowercase();
                 return Ok(&text[at + 1..]);
@@ -103,14 +138,15 @@ fn scheme<'t>(text: &'t str, url: &mut Url) -> Result<&'t str, String> {
     Ok(text)
 }
 
-fn host(authority: &str) -> Result<String, String> {
+/// The host of an authority, with its port and without user information.
+fn host(authority: &str) -> Result<String, Reason> {
     let (user, host) = authority
         .rsplit_once('@')
         .map_or((None, authority), |(user, host)| (Some(user), host));
     if let Some(user) = user {
         let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-._:~!$&'()*+,;=%@".contains(&b);
         if !user.bytes().all(allowed) {
-            return Err("net/url: invalid userinfo".to_owned());
+            return Err(Reason::UserInfo);
         }
     }
     let check_port = |port: &str| {
@@ -121,12 +157,12 @@ fn host(authority: &str) -> Result<String, String> {
         if ok {
             Ok(())
         } else {
-            Err(format!("invalid port {} after host", quote(port)))
+            Err(Reason::Port(port.to_owned()))
         }
     };
     if host.starts_with('[') {
         let Some(end) = host.rfind(']') else {
-            return Err("missing ']' in host".to_owned());
+            return Err(Reason::OpenBracket);
         };
         check_port(&host[end + 1..])?;
     } else if let Some(at) = host.rfind(':') {
@@ -135,10 +171,7 @@ fn host(authority: &str) -> Result<String, String> {
     if let Some(bad) = host.chars().find(|c| {
         c.is_ascii() && !c.is_ascii_alphanumeric() && !"-._~!$&'()*+,;=:[]<>\"%".contains(*c)
     }) {
-        return Err(format!(
-            "invalid character {} in host name",
-            quote(&bad.to_string())
-        ));
+        return Err(Reason::HostCharacter(bad.to_string()));
     }
     check_escapes(host)?;
     // In the zone of an address the percent sign itself is escaped.
@@ -149,12 +182,12 @@ fn host(authority: &str) -> Result<String, String> {
     })
 }
 
-fn check_escapes(text: &str) -> Result<(), String> {
+fn check_escapes(text: &str) -> Result<(), Reason> {
     for (at, _) in text.match_indices('%') {
         let digits = text.as_bytes().get(at + 1..at + 3).unwrap_or_default();
         if digits.len() < 2 || !digits.iter().all(u8::is_ascii_hexdigit) {
             let bad: String = text[at..].chars().take(3).collect();
-            return Err(format!("invalid URL escape {}", quote(&bad)));
+            return Err(Reason::Escape(bad));
         }
     }
     Ok(())

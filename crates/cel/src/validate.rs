@@ -4,7 +4,7 @@
 use crate::{
     ast::{Ast, Expr, ExprKind, Id, Literal},
     checker::Facts,
-    library::{Clause, Formatter, Regex, format_with, unsuitable},
+    library::{ArgumentError, Clause, Formatter, Regex, format_with},
     source::Issue,
     types::Type,
     value::{Timestamp, parse_duration},
@@ -190,7 +190,7 @@ impl Validator<'_> {
         match format_with(format, &mut checker) {
             Err(error) => {
                 let at = checker.bad.unwrap_or(expr.id);
-                self.error(at, error);
+                self.error(at, error.to_string());
             }
             Ok(_) if elements.len() > checker.used => {
                 let message = format!(
@@ -250,13 +250,16 @@ impl Formatter for FormatChecker<'_> {
         self.elements.len()
     }
 
-    fn format(&mut self, index: usize, clause: Clause) -> Result<String, String> {
+    fn format(&mut self, index: usize, clause: Clause) -> Result<String, ArgumentError> {
         self.used += 1;
         match self.suits(&self.elements[index], clause) {
             Ok(()) => Ok(String::new()),
             Err(id) => {
                 self.bad = Some(id);
-                Err(unsuitable(clause, &self.facts.type_of(id).bare_name()))
+                Err(ArgumentError::Type {
+                    clause,
+                    type_name: self.facts.type_of(id).bare_name(),
+                })
             }
         }
     }

@@ -25,7 +25,7 @@ pub const PLACEHOLDERS: [(&str, &str); 8] = [
     ),
     (
         "instance",
-        "a UID that differs at each start, as the UID of a pod does",
+        "UID of the driver's pod: it stays when the driver is restarted, and a second instance has another one",
     ),
 ];
 

@@ -16,12 +16,16 @@ use crate::options::{Options, Target};
 use crate::outcome::{Stop, fail, skip};
 use crate::process::{Log, Process, Usage};
 
+mod amounts;
 mod calls;
 mod claims;
 mod files;
 mod slices;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use claims::{ClaimRequest, OTHER_DRIVER, path, prepared_device};
+pub(crate) use files::size;
 pub(crate) use slices::{DeviceRef, SLICES, complete, number, text};
 
 /// Polling interval.
@@ -47,6 +51,8 @@ pub(crate) struct Fixture {
     pub(crate) api: Api,
     pub(crate) kubelet: Kubelet,
     process: Option<Process>,
+    /// The UID of the pod whose container the process is: it stays when the container is restarted.
+    instance: String,
     log: Arc<Log>,
     driver: String,
     devices: Vec<DeviceRef>,
@@ -124,6 +130,7 @@ impl Fixture {
             api,
             kubelet,
             process: None,
+            instance: new_instance(),
             log: Arc::default(),
             driver: String::new(),
             devices: Vec::new(),
@@ -247,16 +254,19 @@ impl Fixture {
         }
     }
 
-    /// Another process of the same command.
-    pub(crate) fn spawn(&self) -> Result<Process, Stop> {
+    /// A second instance of the driver: the same command as another pod.
+    pub(crate) fn spawn_second(&self) -> Result<Process, Stop> {
+        self.spawn(&new_instance())
+    }
+
+    fn spawn(&self, instance: &str) -> Result<Process, Stop> {
         let Target::Command(command) = &self.options.target else {
             return fail("the test kit does not manage the process of this driver");
         };
-        self.spawn_command(command)
+        self.spawn_command(command, instance)
     }
 
-    fn spawn_command(&self, command: &Command) -> Result<Process, Stop> {
-        let instance = uuid::Uuid::new_v4().to_string();
+    fn spawn_command(&self, command: &Command, instance: &str) -> Result<Process, Stop> {
         let places = CommandPaths {
             kubeconfig: &self.places.kubeconfig,
             node: &self.options.node,
@@ -265,7 +275,7 @@ impl Fixture {
             registry: &self.places.registry,
             cdi: &self.places.cdi,
             scratch: &self.places.scratch,
-            instance: &instance,
+            instance,
         };
         let filled = command.fill(&places);
         let program = filled.words.first().cloned().unwrap_or_default();
@@ -275,7 +285,7 @@ impl Fixture {
     /// Starts the driver, if the test kit runs it, without waiting.
     pub(crate) async fn start(&mut self) -> Result<(), Stop> {
         if self.options.is_command() {
-            self.process = Some(self.spawn()?);
+            self.process = Some(self.spawn(&self.instance)?);
         }
         Ok(())
     }
@@ -344,7 +354,8 @@ impl Fixture {
                 .or_else(|error| fail(format!("{}: {error}", file.display())))?;
         }
         let before = self.kubelet.registrations();
-        self.process = Some(self.spawn_command(command)?);
+        // An upgrade replaces the pod.
+        self.process = Some(self.spawn_command(command, &new_instance())?);
         self.until_registered(before).await
     }
 
@@ -384,6 +395,10 @@ impl Fixture {
         self.kubelet.stop().await;
         self.kill().await;
     }
+}
+
+fn new_instance() -> String {
+    uuid::Uuid::new_v4().to_string()
 }
 
 /// The Node object; created in a server of the test kit.

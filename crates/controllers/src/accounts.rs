@@ -31,27 +31,20 @@ pub(crate) fn service_accounts(context: &Context) -> Task {
             lost.add(meta::namespace(&**change.object()).to_owned());
         }
     });
-    let client = context.client.clone();
-    Box::pin(queue.run(
-        context.config.workers,
-        context.shutdown.clone(),
-        move |key| {
-            let (client, namespaces, accounts) =
-                (client.clone(), namespaces.clone(), accounts.clone());
-            async move {
-                if !is_live(&namespaces, &key) || accounts.find(&key, ACCOUNT).is_some() {
-                    return Ok(Next::Done);
-                }
-                let api: Api<ServiceAccount> = Api::namespaced(client.clone(), &key);
-                let body = json!({
-                    "apiVersion": "v1",
-                    "kind": "ServiceAccount",
-                    "metadata": {"name": ACCOUNT, "namespace": key},
-                });
-                ignore_existing(api::create(&client, &api, &body).await)
-            }
-        },
-    ))
+    let state = Arc::new((context.client.clone(), namespaces, accounts));
+    context.run_workers(queue, state, |state, key| async move {
+        let (client, namespaces, accounts) = &*state;
+        if !is_live(namespaces, &key) || accounts.find(&key, ACCOUNT).is_some() {
+            return Ok(Next::Done);
+        }
+        let api: Api<ServiceAccount> = Api::namespaced(client.clone(), &key);
+        let body = json!({
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": ACCOUNT, "namespace": key},
+        });
+        ignore_existing(api::create(client, &api, &body).await)
+    })
 }
 
 /// Sets up the publisher of the CA certificate; does nothing without one.
@@ -67,45 +60,42 @@ pub(crate) fn root_ca(context: &Context) -> Option<Task> {
             changed.add(meta::namespace(&**change.object()).to_owned());
         }
     });
-    let client = context.client.clone();
-    Some(Box::pin(queue.run(context.config.workers, context.shutdown.clone(), move |key| {
-        let (client, namespaces, maps) = (client.clone(), namespaces.clone(), maps.clone());
-        let certificate = certificate.clone();
-        async move {
-            if !is_live(&namespaces, &key) {
-                return Ok(Next::Done);
+    let state = Arc::new((context.client.clone(), namespaces, maps, certificate));
+    Some(context.run_workers(queue, state, |state, key| async move {
+        let (client, namespaces, maps, certificate) = &*state;
+        if !is_live(namespaces, &key) {
+            return Ok(Next::Done);
+        }
+        let api: Api<ConfigMap> = Api::namespaced(client.clone(), &key);
+        let data = json!({"ca.crt": &**certificate});
+        match maps.find(&key, CONFIG_MAP) {
+            Some(map) if json!(map.data) == data => Ok(Next::Done),
+            Some(map) => {
+                let mut body = json!({"data": data});
+                // Other keys are removed.
+                for other in map.data.iter().flatten().map(|(k, _)| k).filter(|k| *k != "ca.crt") {
+                    body["data"][other.as_str()] = Value::Null;
+                }
+                api::patch(&api, CONFIG_MAP, Part::Main, &body).await?;
+                Ok(Next::Done)
             }
-            let api: Api<ConfigMap> = Api::namespaced(client.clone(), &key);
-            let data = json!({"ca.crt": &*certificate});
-            match maps.find(&key, CONFIG_MAP) {
-                Some(map) if json!(map.data) == data => Ok(Next::Done),
-                Some(map) => {
-                    let mut body = json!({"data": data});
-                    // Other keys are removed.
-                    for other in map.data.iter().flatten().map(|(k, _)| k).filter(|k| *k != "ca.crt") {
-                        body["data"][other.as_str()] = Value::Null;
-                    }
-                    api::patch(&api, CONFIG_MAP, Part::Main, &body).await?;
-                    Ok(Next::Done)
-                }
-                None => {
-                    let body = json!({
-                        "apiVersion": "v1",
-                        "kind": "ConfigMap",
-                        "metadata": {
-                            "name": CONFIG_MAP,
-                            "namespace": key,
-                            "annotations": {
-                                "kubernetes.io/description": "The certificate with which pods verify the API server.",
-                            },
+            None => {
+                let body = json!({
+                    "apiVersion": "v1",
+                    "kind": "ConfigMap",
+                    "metadata": {
+                        "name": CONFIG_MAP,
+                        "namespace": key,
+                        "annotations": {
+                            "kubernetes.io/description": "The certificate with which pods verify the API server.",
                         },
-                        "data": data,
-                    });
-                    ignore_existing(api::create(&client, &api, &body).await)
-                }
+                    },
+                    "data": data,
+                });
+                ignore_existing(api::create(client, &api, &body).await)
             }
         }
-    })))
+    }))
 }
 
 fn on_new_namespace(namespaces: &Informer<Namespace>, queue: &Queue<Key>) {

@@ -90,11 +90,10 @@ pub(crate) fn endpoints(context: &Context) -> Task {
     let again = queue.clone();
     // Another component changed or removed an object of this controller: both have the service's name.
     objects.on(move |change| again.add(key_of(&**change.object())));
-    let (workers, shutdown) = (context.config.workers, context.shutdown.clone());
-    Box::pin(queue.run(workers, shutdown, move |key| {
-        let (services, objects) = (services.clone(), objects.clone());
-        async move { sync_endpoints(&services, &objects, &key).await }
-    }))
+    let both = Arc::new((services, objects));
+    context.run_workers(queue, both, |both, key| async move {
+        sync_endpoints(&both.0, &both.1, &key).await
+    })
 }
 
 async fn sync_endpoints(
@@ -146,11 +145,10 @@ pub(crate) fn slices(context: &Context) -> Task {
             again.add(service);
         }
     });
-    let (workers, shutdown) = (context.config.workers, context.shutdown.clone());
-    Box::pin(queue.run(workers, shutdown, move |key| {
-        let (services, objects) = (services.clone(), objects.clone());
-        async move { sync_slices(&services, &objects, &key).await }
-    }))
+    let both = Arc::new((services, objects));
+    context.run_workers(queue, both, |both, key| async move {
+        sync_slices(&both.0, &both.1, &key).await
+    })
 }
 
 async fn sync_slices(

@@ -77,7 +77,7 @@ fn group_of(api_version: &str) -> &str {
 /// An allocated claim of a pod: the claim controller releases and deletes it first.
 fn is_held_for_pod(node: &Node) -> bool {
     let of_pod = |owner: &OwnerReference| owner.kind == "Pod" && owner.api_version == "v1";
-    node.owners.iter().any(of_pod) && ALLOCATED.iter().any(|finalizer| node.has(finalizer))
+    node.owners().iter().any(of_pod) && ALLOCATED.iter().any(|finalizer| node.has(finalizer))
 }
 
 impl Collector {
@@ -101,27 +101,27 @@ impl Collector {
         let Some(node) = self.graph.lock().node(uid) else {
             return Ok(Next::Done);
         };
-        if node.deleting {
-            if node.finalizers.iter().any(|f| f == ORPHAN) {
+        if node.is_deleting() {
+            if node.finalizers().iter().any(|f| f == ORPHAN) {
                 return self.orphan(&node).await;
             }
-            if node.finalizers.iter().any(|f| f == FOREGROUND) {
+            if node.finalizers().iter().any(|f| f == FOREGROUND) {
                 return self.finish_foreground(&node).await;
             }
             return Ok(Next::Done);
         }
-        if node.owners.is_empty() {
+        if node.owners().is_empty() {
             return Ok(Next::Done);
         }
-        let mut verdicts = Vec::with_capacity(node.owners.len());
-        for owner in &node.owners {
+        let mut verdicts = Vec::with_capacity(node.owners().len());
+        for owner in node.owners() {
             verdicts.push(self.judge(&node, owner).await?);
         }
         let solid = verdicts.contains(&Verdict::Solid);
         let waiting = verdicts.contains(&Verdict::Waiting);
         if solid {
             if verdicts.iter().any(|v| *v != Verdict::Solid) {
-                let keep = node.owners.iter().zip(&verdicts);
+                let keep = node.owners().iter().zip(&verdicts);
                 let keep = keep.filter(|(_, v)| **v == Verdict::Solid).map(|(o, _)| o);
                 self.set_owners(&node, keep.cloned().collect()).await?;
             }
@@ -134,25 +134,25 @@ impl Collector {
         let has_dependents = self.graph.lock().has_dependents(uid);
         let policy = if waiting && has_dependents {
             PropagationPolicy::Foreground
-        } else if node.finalizers.iter().any(|f| f == ORPHAN) {
+        } else if node.finalizers().iter().any(|f| f == ORPHAN) {
             PropagationPolicy::Orphan
-        } else if node.finalizers.iter().any(|f| f == FOREGROUND) {
+        } else if node.finalizers().iter().any(|f| f == FOREGROUND) {
             PropagationPolicy::Foreground
         } else {
             PropagationPolicy::Background
         };
         tracing::debug!(
             kind = node.kind.resource.kind,
-            name = node.name,
+            name = node.name(),
             "owners are gone, deleting"
         );
         let options = Delete {
             propagation: Some(policy),
-            resource_version: Some(node.version.clone()),
+            resource_version: Some(node.version().to_owned()),
             ..Delete::default()
         };
-        let api = node.kind.api(&self.client, &node.namespace);
-        api::delete(&api, &node.name, uid, options).await?;
+        let api = node.kind.api(&self.client, node.namespace());
+        api::delete(&api, node.name(), uid, options).await?;
         Ok(Next::Done)
     }
 
@@ -166,12 +166,12 @@ impl Collector {
             // A kind that is not served (any longer) cannot be looked up; keep the dependent.
             return Ok(Verdict::Solid);
         };
-        if kind.namespaced && node.namespace.is_empty() {
+        if kind.namespaced && node.namespace().is_empty() {
             // A cluster-scoped object cannot have a namespaced owner: never act on such a reference.
             return Ok(Verdict::Solid);
         }
         let live = kind
-            .api(&self.client, &node.namespace)
+            .api(&self.client, node.namespace())
             .get_opt(&owner.name)
             .await?;
         Ok(match live {
@@ -185,26 +185,30 @@ impl Collector {
 
     async fn set_owners(&self, node: &Node, owners: Vec<OwnerReference>) -> Result<(), Error> {
         let body = json!({"metadata": {
-            "uid": node.uid,
-            "resourceVersion": node.version,
+            "uid": node.uid(),
+            "resourceVersion": node.version(),
             "ownerReferences": owners,
         }});
         self.patch(node, body).await
     }
 
     async fn remove_finalizer(&self, node: &Node, finalizer: &str) -> Result<(), Error> {
-        let rest: Vec<&String> = node.finalizers.iter().filter(|f| *f != finalizer).collect();
+        let rest: Vec<&String> = node
+            .finalizers()
+            .iter()
+            .filter(|f| *f != finalizer)
+            .collect();
         let body = json!({"metadata": {
-            "uid": node.uid,
-            "resourceVersion": node.version,
+            "uid": node.uid(),
+            "resourceVersion": node.version(),
             "finalizers": rest,
         }});
         self.patch(node, body).await
     }
 
     async fn patch(&self, node: &Node, body: serde_json::Value) -> Result<(), Error> {
-        let api = node.kind.api(&self.client, &node.namespace);
-        match api::patch(&api, &node.name, Part::Main, &body).await {
+        let api = node.kind.api(&self.client, node.namespace());
+        match api::patch(&api, node.name(), Part::Main, &body).await {
             Ok(new) => {
                 if let Some(cache) = &node.kind.cache {
                     cache.assume(new);
@@ -218,7 +222,7 @@ impl Collector {
 
     /// The owner is deleted when no dependent blocks it any longer.
     async fn finish_foreground(&self, node: &Node) -> Result<Next, Error> {
-        let (blocking, dependents) = self.graph.lock().foreground_dependents(&node.uid);
+        let (blocking, dependents) = self.graph.lock().foreground_dependents(node.uid());
         for dependent in dependents {
             self.queue.add(dependent);
         }
@@ -230,9 +234,9 @@ impl Collector {
 
     /// Removes the owner from its dependents; then it may be deleted.
     async fn orphan(&self, node: &Node) -> Result<Next, Error> {
-        let dependents = self.graph.lock().dependents(&node.uid);
+        let dependents = self.graph.lock().dependents(node.uid());
         for dependent in dependents {
-            let rest = dependent.owners.iter().filter(|o| o.uid != node.uid);
+            let rest = dependent.owners().iter().filter(|o| o.uid != node.uid());
             let rest = rest.cloned().collect();
             self.set_owners(&dependent, rest).await?;
         }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use allot_apimachinery::names::GENERATED_NAME_ALPHABET;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{Api, Client, Resource};
@@ -47,9 +48,6 @@ pub(crate) fn orphan_namespace<K: Resource>(obj: &K) -> Vec<String> {
 /// Labels of the template that decide about its hash and equality.
 pub(crate) const POD_TEMPLATE_HASH: &str = "pod-template-hash";
 
-/// The alphabet that Kubernetes uses for generated names: no vowels, so no words.
-pub(crate) const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-
 /// The 32-bit FNV-1a hash of the parts in a row, which names the pods and revisions of a template.
 pub(crate) fn fnv<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u32 {
     let bytes = parts.into_iter().flatten();
@@ -67,7 +65,9 @@ pub(crate) fn hash(parts: &[&Value], collisions: Option<i32>) -> String {
     fnv(texts.chain(collisions.as_ref().map(|c| c.as_slice())))
         .to_string()
         .bytes()
-        .map(|b| char::from(ALPHABET[usize::from(b) % ALPHABET.len()]))
+        .map(|b| {
+            char::from(GENERATED_NAME_ALPHABET[usize::from(b) % GENERATED_NAME_ALPHABET.len()])
+        })
         .collect()
 }
 

@@ -165,19 +165,24 @@ async fn follow(
         });
     };
     let mut seen = std::pin::pin!(watcher::watch_object(nodes, node).default_backoff());
+    let mut told = None;
     let mut patience = Instant::now() + NODE_PATIENCE;
     loop {
         let waits = failures.borrow().is_none();
         tokio::select! {
-            node = seen.next() => match node {
-                Some(Ok(node)) => {
-                    let found = node.map(|node| of_node(&node, driver)).unwrap_or_default();
-                    failures.send_if_modified(|known| {
-                        let found = Some(found);
-                        let changed = *known != found;
-                        *known = found;
-                        changed
-                    });
+            event = seen.next() => match event {
+                Some(Ok(of)) => {
+                    let error = learn(failures, of.as_ref(), driver).err();
+                    let error = error.map(|error| error.to_string());
+                    // The Node changes often, the annotation seldom.
+                    if told != error && let Some(error) = &error {
+                        tracing::warn!(
+                            node,
+                            error,
+                            "cannot read annotation {INJECTED_FAILURES}: devices that had failed stay so"
+                        );
+                    }
+                    told = error;
                 }
                 Some(Err(error)) => {
                     tracing::debug!(%error, "cannot watch the node for injected failures");
@@ -199,19 +204,37 @@ async fn follow(
     }
 }
 
-/// The failures of a driver's devices in the annotation of a node. A text that cannot be read is ignored.
-fn of_node(node: &PartialObjectMeta<Node>, driver: &str) -> Failures {
+/// Takes in what a Node says, which may be gone. What cannot be read changes nothing; in a driver that knows of no failures yet
+/// there are none then.
+///
+/// # Errors
+/// The annotation cannot be read.
+fn learn(
+    failures: &watch::Sender<Option<Failures>>,
+    node: Option<&PartialObjectMeta<Node>>,
+    driver: &str,
+) -> serde_json::Result<()> {
+    let read = node.map_or(Ok(Failures::default()), |node| of_node(node, driver));
+    failures.send_if_modified(|known| {
+        let found = match &read {
+            Ok(found) => Some(found.clone()),
+            Err(_) => Some(known.clone().unwrap_or_default()),
+        };
+        let changed = *known != found;
+        *known = found;
+        changed
+    });
+    read.map(drop)
+}
+
+/// The failures of a driver's devices in the annotation of a node. What is there for other drivers need not be readable.
+fn of_node(node: &PartialObjectMeta<Node>, driver: &str) -> serde_json::Result<Failures> {
     let Some(text) = node.annotations().get(INJECTED_FAILURES) else {
-        return Failures::default();
+        return Ok(Failures::default());
     };
-    match serde_json::from_str::<InjectedFailures>(text) {
-        Ok(mut all) => all.remove(driver).unwrap_or_default(),
-        Err(error) => {
-            let node = node.name_any();
-            tracing::warn!(node, %error, "cannot read annotation {INJECTED_FAILURES}");
-            Failures::default()
-        }
-    }
+    let mut all: BTreeMap<String, serde_json::Value> = serde_json::from_str(text)?;
+    let own = all.remove(driver).map(serde_json::from_value).transpose()?;
+    Ok(own.unwrap_or_default())
 }
 
 /// The resources without the devices that are unplugged, and with taints on those that have one.

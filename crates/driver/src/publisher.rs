@@ -122,8 +122,8 @@ pub(crate) struct Scope {
     pub(crate) node: Option<Owner>,
     /// Only this pool, with the pool's node selection. Otherwise the devices are local to the node.
     pub(crate) cluster_pool: Option<String>,
-    /// Labels of the slices.
-    pub(crate) labels: BTreeMap<String, String>,
+    /// Labels of the slices; none of a name without a value.
+    pub(crate) labels: BTreeMap<String, Option<String>>,
 }
 
 #[derive(Debug, Clone)]

@@ -149,8 +149,17 @@ pub struct Elector {
     api: Api<Lease>,
     settings: Settings,
     clock: Monotonic,
-    /// The last observed state of another holder's Lease, and when it was first observed.
-    observed: parking_lot::Mutex<Option<(Observed, u64)>>,
+    /// The last observed state of another holder's Lease.
+    observed: parking_lot::Mutex<Option<Seen>>,
+}
+
+/// A state of another holder's Lease, by the own clock (see [`Monotonic::millis`]).
+struct Seen {
+    state: Observed,
+    /// When it was first observed.
+    since: u64,
+    /// When it has lasted for as long as it is valid.
+    until: u64,
 }
 
 /// What identifies a state of a Lease: holder, renew time, number of transitions.
@@ -179,15 +188,26 @@ impl Elector {
                     tracing::warn!(%error, lease = elector.settings.name, "election failed")
                 }
             }
-            // Different processes should not collide repeatedly.
-            let jitter = elector
-                .settings
-                .retry_period
-                .mul_f64(rand::random::<f64>() * 0.2);
             tokio::select! {
                 () = shutdown.cancelled() => return None,
-                () = tokio::time::sleep(elector.settings.retry_period + jitter) => {}
+                () = tokio::time::sleep(elector.pause()) => {}
             }
+        }
+    }
+
+    /// The time until the next attempt: the retry period, or less where the Lease of another holder expires earlier.
+    fn pause(&self) -> Duration {
+        // Different processes should not collide repeatedly.
+        let jitter = rand::random::<f64>() * 0.2;
+        let pause = self.settings.retry_period.mul_f64(1.0 + jitter);
+        let observed = self.observed.lock();
+        let left = observed
+            .as_ref()
+            .map_or(0, |seen| seen.until.saturating_sub(self.clock.millis()));
+        match left {
+            // It has expired, and the attempt failed all the same.
+            0 => pause,
+            left => pause.min(Duration::from_millis(left)),
         }
     }
 
@@ -255,20 +275,20 @@ impl Elector {
             spec.lease_transitions,
         );
         let now = self.clock.millis();
+        let theirs = u64::try_from(spec.lease_duration_seconds.unwrap_or(0)).unwrap_or(0) * 1000;
+        let valid = theirs.max(millis(self.settings.lease_duration));
         let mut observed = self.observed.lock();
-        match &*observed {
-            Some((seen, since)) if *seen == state => {
-                let theirs =
-                    u64::try_from(spec.lease_duration_seconds.unwrap_or(0)).unwrap_or(0) * 1000;
-                let ours =
-                    u64::try_from(self.settings.lease_duration.as_millis()).unwrap_or(u64::MAX);
-                now.saturating_sub(*since) >= theirs.max(ours)
-            }
-            _ => {
-                *observed = Some((state, now));
-                false
-            }
-        }
+        let since = match &*observed {
+            Some(seen) if seen.state == state => seen.since,
+            _ => now,
+        };
+        let until = since.saturating_add(valid);
+        *observed = Some(Seen {
+            state,
+            since,
+            until,
+        });
+        now >= until
     }
 }
 

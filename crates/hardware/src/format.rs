@@ -88,6 +88,32 @@ pub struct Prepare {
     /// The CPUs that each claim gets exclusively.
     #[serde(default)]
     pub cpus: Option<Cpus>,
+    /// The kinds of opaque parameters that the driver accepts, of every version: `resource.nvidia.com/GpuConfig`. Without
+    /// this member it accepts all of them, with an empty list none.
+    #[serde(default)]
+    pub parameters: Option<Vec<String>>,
+}
+
+impl Prepare {
+    /// Checks that a driver accepts opaque parameters: the kind of an object with this API version and kind.
+    ///
+    /// # Errors
+    /// The text of the driver's refusal.
+    pub fn accepts(&self, api_version: &str, kind: &str) -> Result<(), String> {
+        let Some(known) = &self.parameters else {
+            return Ok(());
+        };
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        let is_known = |name: &String| name.split_once('/') == Some((group, kind));
+        match known.iter().any(is_known) {
+            true => Ok(()),
+            false if known.is_empty() => Err("opaque parameters are not allowed".to_owned()),
+            false => Err(format!(
+                "no kind {kind:?} is registered for version {api_version:?}; known are {}",
+                known.join(", ")
+            )),
+        }
+    }
 }
 
 /// How the CPUs of a claim are chosen, and the environment variable that lists them.
@@ -214,6 +240,13 @@ impl Model {
         }
         for (index, pool) in self.pools.iter().enumerate() {
             let prepare = &pool.prepare;
+            let mut kinds = prepare.parameters.iter().flatten();
+            if let Some(kind) = kinds.find(|kind| !is_kind(kind)) {
+                return Err(wrong(
+                    &format!("pools[{index}].prepare.parameters"),
+                    &format!("{kind:?} has not the form GROUP/KIND"),
+                ));
+            }
             let names = prepare.env.keys().chain(prepare.consumed.keys());
             if let Some(name) = names.chain(prepare.set.keys()).find(|it| !is_variable(it)) {
                 return Err(wrong(
@@ -228,6 +261,12 @@ impl Model {
         }
         Ok(())
     }
+}
+
+/// Whether a text is an API group and a kind.
+fn is_kind(text: &str) -> bool {
+    let parts = text.split_once('/');
+    parts.is_some_and(|(group, kind)| !group.is_empty() && !kind.is_empty() && !kind.contains('/'))
 }
 
 /// Whether a text is the name of an environment variable, with attributes of a device in braces.

@@ -164,3 +164,31 @@ fn errors_name_the_place_and_the_reason() {
     let deep = format!("a: {}", "[".repeat(100_000));
     Model::parse(&deep).expect_err("too deep");
 }
+
+#[test]
+fn the_driver_of_a_model_accepts_the_kinds_of_parameters_that_the_real_one_knows() {
+    let accepts = |model: &str, driver: &str, version: &str, kind: &str| {
+        let model = allot_hardware::find(model).expect("in the catalogue");
+        model.prepare(driver).expect(driver).accepts(version, kind)
+    };
+    let nvidia = |version, kind| accepts("gpu-shared", "gpu.nvidia.com", version, kind);
+    assert_eq!(nvidia("resource.nvidia.com/v1beta1", "GpuConfig"), Ok(()));
+    assert!(nvidia("resource.nvidia.com/v1beta1", "Gpu").is_err());
+    assert!(nvidia("example.com/v1beta1", "GpuConfig").is_err());
+    assert!(nvidia("v1", "GpuConfig").is_err());
+    assert!(nvidia("", "").is_err());
+    let none = accepts("example-cpu", "cpu.example.com", "v1", "CpuConfig");
+    assert_eq!(none, Err("opaque parameters are not allowed".to_owned()));
+    // What is not known about a driver is not made up.
+    assert_eq!(accepts("tpu-v5e", "tpu.google.com", "v1", "Any"), Ok(()));
+}
+
+#[test]
+fn a_kind_of_parameters_has_a_group() {
+    let text = source("example-cpu").expect("in the catalogue");
+    for wrong in ["GpuConfig", "/GpuConfig", "example.com/", "a/v1/Kind"] {
+        let text = text.replace("parameters: []", &format!("parameters: [{wrong}]"));
+        let error = Model::parse(&text).expect_err(wrong).to_string();
+        assert!(error.contains("pools[0].prepare.parameters"), "{error}");
+    }
+}

@@ -10,6 +10,8 @@ mod reach;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use allot_certificates::Trust;
+use allot_certificates::roots::Roots;
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, LOCATION, RANGE, WWW_AUTHENTICATE};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
@@ -335,28 +337,24 @@ fn status_text(status: StatusCode, codes: &[String]) -> String {
 }
 
 fn tls(endpoint: &Endpoint) -> Result<rustls::ClientConfig> {
-    use rustls::pki_types::CertificateDer;
-    use rustls::pki_types::pem::PemObject as _;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = rustls::ClientConfig::builder_with_provider(provider)
+    let builder = rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| Error::Internal(error.to_string()))?;
-    let mut roots = rustls::RootCertStore::empty();
+    let mut roots = Roots::default();
     if let Some(file) = &endpoint.ca_file {
         let shown = file.display();
-        let invalid = |error: &dyn std::fmt::Display| Error::Config(format!("{shown}: {error}"));
-        for certificate in CertificateDer::pem_file_iter(file).map_err(|error| invalid(&error))? {
-            let certificate = certificate.map_err(|error| invalid(&error))?;
-            roots.add(certificate).map_err(|error| invalid(&error))?;
+        let read = std::fs::read(file).map_err(|error| error.to_string());
+        roots = read
+            .and_then(|pem| Roots::read(&pem))
+            .map_err(|error| Error::Config(format!("{shown}: {error}")))?;
+    } else if !endpoint.plain_http {
+        for certificate in rustls_native_certs::load_native_certs().certs {
+            // What cannot be read is skipped.
+            let _ = roots.add(certificate);
         }
-        if roots.is_empty() {
-            return Err(invalid(&"there is no certificate"));
-        }
-        return Ok(builder.with_root_certificates(roots).with_no_client_auth());
     }
-    if !endpoint.plain_http {
-        let loaded = rustls_native_certs::load_native_certs();
-        roots.add_parsable_certificates(loaded.certs);
-    }
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+    let trust = Arc::new(Trust::new(roots, provider));
+    let builder = builder.dangerous().with_custom_certificate_verifier(trust);
+    Ok(builder.with_no_client_auth())
 }

@@ -11,17 +11,46 @@ use serde_json::Value;
 use crate::registry::{Registry, Resource};
 use crate::request::Part;
 
-/// The version has classic objects.
+/// Why an object cannot be converted between a classic version and a current one.
+#[derive(Debug, thiserror::Error)]
+pub enum ConvertError {
+    /// The kind does not exist in current versions.
+    #[error("{0} has no newer form")]
+    NoCurrentKind(String),
+    /// A classic object cannot be represented in the version.
+    #[error("a classic {kind} has no form in {to}")]
+    NoCurrentForm {
+        /// The kind of the object.
+        kind: String,
+        /// The wanted version.
+        to: String,
+    },
+    /// A current object cannot be represented in the version.
+    #[error("a {kind} in {from} has no form in {to}")]
+    NoClassicForm {
+        /// The kind of the object.
+        kind: String,
+        /// The version of the object.
+        from: String,
+        /// The wanted version.
+        to: String,
+    },
+    /// The conversion between current versions failed.
+    #[error(transparent)]
+    Current(#[from] newer::Error),
+}
+
+/// Whether the version has classic objects.
 pub fn is_version(version: &str) -> bool {
     classic::VERSIONS.contains(&version)
 }
 
-/// A resource that exists in classic versions only.
+/// Whether the resource exists in classic versions only.
 fn is_own(resource: &Resource) -> bool {
     resource.group == GROUP && allot_model::Kind::from_plural(&resource.plural).is_none()
 }
 
-/// The resource can hold classic objects.
+/// Whether the resource can hold classic objects as well as current ones.
 pub fn is_shared(resource: &Resource) -> bool {
     resource.group == GROUP
         && !is_own(resource)
@@ -31,7 +60,7 @@ pub fn is_shared(resource: &Resource) -> bool {
             .any(|version| version.served && is_version(&version.name))
 }
 
-/// The resource has objects of both generations that cannot be converted to the other one. Lists and watches of a
+/// Whether the resource has objects of both generations that cannot be converted to the other one. Lists and watches of a
 /// version omit objects that it cannot represent.
 pub fn is_apart(resource: &Resource) -> bool {
     resource.plural == "resourceslices" && is_shared(resource)
@@ -67,37 +96,49 @@ pub fn stored_version<'a>(resource: &'a Resource, stored: &Value) -> &'a str {
     }
 }
 
-/// An object in another version, if one of the two is classic. `None`: not the business of this module.
+/// An object in another version; `None` if neither of the two versions is classic.
 ///
 /// # Errors
-/// The reason why there is no such form.
+/// The object cannot be represented in the other version.
 pub fn convert(
     resource: &Resource,
     object: &Value,
     from: &str,
     to: &str,
-) -> Option<Result<Value, String>> {
+) -> Option<Result<Value, ConvertError>> {
     let (old, new) = (kind_in(resource, from), kind_in(resource, to));
     match (old, new) {
         (None, None) => None,
-        // The versions differ in members only that the other one does not have.
+        // Classic versions differ only in fields that the other one does not have.
         (Some(_), Some(_)) => Some(Ok(object.clone())),
         (Some(kind), None) => Some(to_newer(resource, kind, object, to)),
         (None, Some(kind)) => Some(to_classic(resource, kind, object, from, to)),
     }
 }
 
-fn newer_kind(resource: &Resource) -> Result<allot_model::Kind, String> {
-    allot_model::Kind::from_plural(&resource.plural)
-        .ok_or_else(|| format!("{} has no newer form", resource.kind))
+fn newer_kind(resource: &Resource) -> Result<allot_model::Kind, ConvertError> {
+    let kind = allot_model::Kind::from_plural(&resource.plural);
+    kind.ok_or_else(|| ConvertError::NoCurrentKind(resource.kind.clone()))
 }
 
-fn to_newer(resource: &Resource, kind: Kind, object: &Value, to: &str) -> Result<Value, String> {
-    let no_form = || format!("a classic {} has no form in {to}", resource.kind);
+fn to_newer(
+    resource: &Resource,
+    kind: Kind,
+    object: &Value,
+    to: &str,
+) -> Result<Value, ConvertError> {
+    let no_form = || ConvertError::NoCurrentForm {
+        kind: resource.kind.clone(),
+        to: to.to_owned(),
+    };
     let hub = exchange::to_v1(kind, object).ok_or_else(no_form)?;
     let to = to.parse().map_err(|_| no_form())?;
-    newer::convert(newer_kind(resource)?, ModelVersion::V1, to, hub)
-        .map_err(|error| error.to_string())
+    Ok(newer::convert(
+        newer_kind(resource)?,
+        ModelVersion::V1,
+        to,
+        hub,
+    )?)
 }
 
 fn to_classic(
@@ -106,16 +147,19 @@ fn to_classic(
     object: &Value,
     from: &str,
     to: &str,
-) -> Result<Value, String> {
-    let no_form = || format!("a {} in {from} has no form in {to}", resource.kind);
+) -> Result<Value, ConvertError> {
+    let no_form = || ConvertError::NoClassicForm {
+        kind: resource.kind.clone(),
+        from: from.to_owned(),
+        to: to.to_owned(),
+    };
     let from = from.parse().map_err(|_| no_form())?;
     let hub = newer::convert(
         newer_kind(resource)?,
         from,
         ModelVersion::V1,
         object.clone(),
-    )
-    .map_err(|error| error.to_string())?;
+    )?;
     exchange::from_v1(kind, &hub, &resource.api_version(to)).ok_or_else(no_form)
 }
 
@@ -137,7 +181,7 @@ pub fn original(resource: &Resource, object: &Value) -> Option<Value> {
         .flatten()
 }
 
-/// Errors of a changed object.
+/// The validation errors of an update through the endpoint of a part.
 pub fn validate_update(kind: Kind, object: &Value, old: &Value, part: Part) -> ErrorList {
     match part {
         Part::Status => classic::status_update(kind, object, old),
@@ -153,7 +197,7 @@ pub fn prepare_for_update(kind: Kind, object: &mut Value, old: &Value, part: Par
     }
 }
 
-/// Claims of pods, or of pod templates inside the kind, may come in the form that they had up to 1.30.
+/// Whether pods, or pod templates in objects of the kind, may be sent with `spec.resourceClaims` in the form of 1.30.
 fn has_old_claims(registry: &Registry, group: &str, kind: &str) -> bool {
     let is_served = || {
         let claims = registry.get(GROUP, "resourceclaims");
@@ -163,8 +207,8 @@ fn has_old_claims(registry: &Registry, group: &str, kind: &str) -> bool {
     resource.is_some_and(|it| it.rules.pod_template.is_some()) && is_served()
 }
 
-/// The body of a pod, or of something with a pod template, with its claims in the newer form, where classic kinds are
-/// served; `None` where nothing changes.
+/// The body of a pod, or of an object with a pod template, with `spec.resourceClaims` in the current form. `None` if nothing
+/// changes or no classic kinds are served.
 pub fn without_source(
     registry: &Registry,
     group: &str,
@@ -181,7 +225,7 @@ pub fn without_source(
     Some(object.to_string().into_bytes())
 }
 
-/// The same for an object, or a patch that looks like one.
+/// As [`without_source`], for an object or a patch in the form of one.
 pub fn flatten_claims(registry: &Registry, group: &str, kind: &str, object: &mut Value) {
     if has_old_claims(registry, group, kind) {
         allot_model::migrate::pod::flatten_claims(object);

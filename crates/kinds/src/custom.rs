@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_model::validate::meta as meta_rules;
+use allot_schema::decode::DecodeError;
 use allot_schema::{Node, definition, rules::Rules, structural, structural::Structural};
 use allot_store::{Backend, Entry};
 use futures::future::BoxFuture;
@@ -75,6 +76,17 @@ struct CustomVersion {
     source: Value,
     columns: Vec<column::CustomColumn>,
     selectable: Vec<String>,
+}
+
+/// Why an object that was sent cannot be read as its version; the texts are upstream's.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The metadata of the object.
+    #[error(transparent)]
+    Metadata(#[from] DecodeError),
+    /// The type or the metadata of an object embedded in it.
+    #[error(transparent)]
+    Embedded(#[from] Box<Error>),
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
@@ -225,8 +237,8 @@ impl CustomResource {
     /// metadata: validation rejects it.
     ///
     /// # Errors
-    /// The decoder's text for metadata of a wrong type.
-    pub fn read(&self, object: &mut Value) -> Result<Vec<String>, String> {
+    /// The metadata of the object, or of one embedded in it, has a value of a wrong type.
+    pub fn read(&self, object: &mut Value) -> Result<Vec<String>, ReadError> {
         let mut unknown = structural::coerce_metadata(object)?;
         let (group, version) = crate::object::split_api_version(text(object, "apiVersion"));
         if group == self.group && text(object, "kind") == self.kind {
@@ -236,7 +248,7 @@ impl CustomResource {
                 .map_or(&nothing, |version| &version.schema);
             unknown.extend(structural::prune(object, schema));
             let embedded = structural::coerce_embedded(object, schema);
-            unknown.extend(embedded.map_err(|error| error.to_string())?);
+            unknown.extend(embedded?);
         }
         let named = |field: String| format!("unknown field {field:?}");
         Ok(unknown.into_iter().map(named).collect())

@@ -3,7 +3,7 @@
 use std::sync::{LazyLock, OnceLock};
 
 use allot_cel::env::{DeclType, Env};
-use allot_cel::program::Program;
+use allot_cel::program::{CompileError, Program};
 use allot_cel::types::Type;
 
 /// Unlimited size: costs are not estimated here, only measured during evaluation.
@@ -26,13 +26,32 @@ pub enum ResultType {
     Anything,
 }
 
+/// Why an expression has no program; the texts are upstream's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ExpressionError {
+    /// The expression does not parse or type-check.
+    #[error("compilation failed: {0}")]
+    Compile(CompileError),
+    /// The expression has another result type than required.
+    #[error("must evaluate to {expected} but got {found}")]
+    ResultType {
+        /// The required type.
+        expected: &'static str,
+        /// The type of the expression.
+        found: String,
+    },
+    /// A constant in the expression cannot be evaluated.
+    #[error("program instantiation failed: {0}")]
+    Instantiate(CompileError),
+}
+
 /// A compiled expression.
 #[derive(Debug)]
 pub struct Expression {
     /// The source text.
     pub text: String,
-    /// The compiled program, or the compilation error.
-    pub program: Result<Program, String>,
+    /// The compiled program.
+    pub program: Result<Program, ExpressionError>,
 }
 
 /// Compiles the expressions of one policy or webhook; its variables are declared in order.
@@ -86,13 +105,12 @@ impl Compiler {
             (_, false) => reduced,
         };
         let (program, ty) = match env.compile(text) {
-            Err(error) => (Err(format!("compilation failed: {error}")), None),
-            Ok(checked) => match unsuitable(checked.output(), wanted) {
-                Some(why) => (Err(why), None),
-                None => {
+            Err(error) => (Err(ExpressionError::Compile(error)), None),
+            Ok(checked) => match check_result(checked.output(), wanted) {
+                Err(error) => (Err(error), None),
+                Ok(()) => {
                     let ty = checked.output().clone();
-                    let program = Program::new(&checked)
-                        .map_err(|error| format!("program instantiation failed: {error}"));
+                    let program = Program::new(&checked).map_err(ExpressionError::Instantiate);
                     (program, Some(ty))
                 }
             },
@@ -112,8 +130,8 @@ pub fn declare(env: &mut Env, name: &str, ty: Option<&Type>) {
     env.add_field(VARIABLES, name, DeclType::scalar(ty, UNLIMITED));
 }
 
-/// The error if an expression does not have the required result type.
-fn unsuitable(found: &Type, wanted: ResultType) -> Option<String> {
+/// Checks that an expression has the required result type.
+fn check_result(found: &Type, wanted: ResultType) -> Result<(), ExpressionError> {
     let (suits, expected) = match wanted {
         ResultType::Anything => (true, ""),
         ResultType::Bool => (*found == Type::Bool, "bool"),
@@ -128,8 +146,13 @@ fn unsuitable(found: &Type, wanted: ResultType) -> Option<String> {
         ),
         ResultType::Applied => (*found == Type::object("Object"), "Object"),
     };
-    let found = found.runtime_name();
-    (!suits).then(|| format!("must evaluate to {expected} but got {found}"))
+    if suits {
+        return Ok(());
+    }
+    Err(ExpressionError::ResultType {
+        expected,
+        found: found.runtime_name(),
+    })
 }
 
 /// The maximum depth of the type of a variable. Otherwise variables that contain each other could nest types as deep

@@ -6,6 +6,11 @@ use serde_json::{Value, json};
 /// The type of the condition that reports a flow schema whose priority level does not exist.
 pub const DANGLING: &str = "Dangling";
 
+/// The field manager of the default objects.
+pub const PRODUCER: &str = "api-priority-and-fairness-config-producer-v1";
+/// The field manager of their conditions.
+pub const CONSUMER: &str = "api-priority-and-fairness-config-consumer-v1";
+
 /// The default objects, with their collections and names.
 pub fn objects(now: &str) -> Vec<(String, String, Value)> {
     let group = "flowcontrol.apiserver.k8s.io";

@@ -3,7 +3,7 @@
 use allot_apimachinery::Status;
 use allot_apimachinery::status::Cause;
 use allot_schema::Node;
-use allot_schema::apply::{Error, FieldManager, Managed, Versions, empty_object};
+use allot_schema::apply::{Error, FieldManager, Managed, VersionError, Versions, empty_object};
 use allot_schema::fields::Set;
 use serde_json::Value;
 
@@ -46,16 +46,14 @@ impl Versions for ResourceVersions<'_> {
         }
     }
 
-    fn check(&self, api_version: &str) -> Result<(), String> {
+    fn check(&self, api_version: &str) -> Result<(), VersionError> {
         if api_version.matches('/').count() > 1 {
-            return Err(format!("unexpected GroupVersion string: {api_version}"));
+            return Err(VersionError::Malformed(api_version.to_owned()));
         }
         let (group, version) = split(api_version);
         let known = group == self.resource.group && self.resource.version(version).is_some();
         if self.resource.custom.is_some() && !known {
-            return Err(format!(
-                "request to convert CR to an invalid group/version: {api_version}"
-            ));
+            return Err(VersionError::Unknown(api_version.to_owned()));
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use allot_apimachinery::conditions;
+use allot_apimachinery::names::GENERATED_NAME_ALPHABET;
 use serde_json::{Map, Value};
 
 use crate::error::{ApiError, Result};
@@ -212,8 +213,6 @@ pub fn scale_metadata(object: &Value) -> Value {
     Value::Object(present.collect())
 }
 
-/// Characters that cannot be mistaken for others or form words.
-const NAME_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 /// Longest base that a random end is added to.
 const MAX_GENERATED_BASE: usize = 58;
 
@@ -221,9 +220,8 @@ const MAX_GENERATED_BASE: usize = 58;
 pub fn generate_name(base: &str) -> String {
     let mut name = base[..base.floor_char_boundary(MAX_GENERATED_BASE)].to_owned();
     for _ in 0..5 {
-        name.push(char::from(
-            NAME_ALPHABET[rand::random_range(0..NAME_ALPHABET.len())],
-        ));
+        let index = rand::random_range(0..GENERATED_NAME_ALPHABET.len());
+        name.push(char::from(GENERATED_NAME_ALPHABET[index]));
     }
     name
 }

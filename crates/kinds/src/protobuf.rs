@@ -57,6 +57,34 @@ mod tests {
 
     use super::*;
 
+    /// The older versions lost what their rules have in the message of the stable version.
+    #[test]
+    fn regression_rules_of_policies_have_one_form_in_all_versions() {
+        let group = "admissionregistration.k8s.io";
+        let rule = json!({
+            "resourceNames": ["n"], "operations": ["CREATE"], "apiGroups": ["g"], "apiVersions": ["v"],
+            "resources": ["r"], "scope": "*",
+        });
+        for kind in ["ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"] {
+            let policy = |version: &str| {
+                json!({
+                    "apiVersion": format!("{group}/{version}"), "kind": kind, "metadata": {"name": "p"},
+                    "spec": {"matchConstraints": {"resourceRules": [rule]}},
+                })
+            };
+            let stable = message_of(&policy("v1")).expect("a kind with a protobuf form");
+            for version in ["v1", "v1beta1", "v1alpha1"] {
+                let policy = policy(version);
+                let found = message_of(&policy).expect("a kind with a protobuf form");
+                assert_eq!(found, stable, "{kind} {version}");
+                let body = encode(&policy).expect("a kind with a protobuf form");
+                let read = decode(&body).expect("what was just written");
+                let rules = &read["spec"]["matchConstraints"]["resourceRules"];
+                assert_eq!(*rules, json!([rule]), "{kind} {version}");
+            }
+        }
+    }
+
     #[test]
     fn unreadable_raw_fields_have_their_own_error() {
         let claim = json!({

@@ -216,11 +216,22 @@ pub fn secrets_of_volume(volume: &Value) -> Vec<(&str, &str)> {
     found
 }
 
-/// The kind of objects that a pod refers to, in upstream's words for mirror pods; `None` if it refers to none.
+/// Why it is unknown whether a pod refers to API objects; the texts are upstream's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReferenceError {
+    /// A volume is of an unknown type.
+    #[error("unknown volume type for volume  {0:?}")]
+    Volume(String),
+    /// A projected volume has an unknown source.
+    #[error("unknown source for projected volume {0:?}")]
+    Source(String),
+}
+
+/// The kind of API objects that a pod refers to, as messages about mirror pods name it; `None` if it refers to none.
 ///
 /// # Errors
 /// A volume that is not known to be without references.
-pub fn of_api(pod: &Value) -> Result<Option<&'static str>, String> {
+pub fn of_api(pod: &Value) -> Result<Option<&'static str>, ReferenceError> {
     let found = |what| Ok(Some(what));
     if !text(pod, &["spec", "serviceAccountName"]).is_empty() {
         return found("serviceaccounts");
@@ -244,7 +255,7 @@ pub fn of_api(pod: &Value) -> Result<Option<&'static str>, String> {
         }
         let name = text(volume, &["name"]);
         if !has("projected") {
-            return Err(format!("unknown volume type for volume  {name:?}"));
+            return Err(ReferenceError::Volume(name.to_owned()));
         }
         for part in items(&volume["projected"]["sources"]) {
             let has = |source: &str| !part[source].is_null();
@@ -252,7 +263,7 @@ pub fn of_api(pod: &Value) -> Result<Option<&'static str>, String> {
                 return found(what);
             }
             if !has("downwardAPI") {
-                return Err(format!("unknown source for projected volume {name:?}"));
+                return Err(ReferenceError::Source(name.to_owned()));
             }
         }
     }

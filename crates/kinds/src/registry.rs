@@ -297,6 +297,17 @@ const UNSERVED: [&str; 4] = [
     "storagemigration.k8s.io",
 ];
 
+/// Why a text is not a value for `--runtime-config`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RuntimeConfigError {
+    /// An item has another value than true or false.
+    #[error("{0}: the value must be true or false")]
+    Value(String),
+    /// Items name groups that do not exist; upstream's text.
+    #[error("unknown api groups {}", .0.join(","))]
+    UnknownGroups(Vec<String>),
+}
+
 /// The versions enabled or disabled by `--runtime-config`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RuntimeConfig(BTreeMap<String, bool>);
@@ -309,12 +320,12 @@ impl RuntimeConfig {
     ///
     /// assert!(RuntimeConfig::parse("resource.k8s.io/v1beta1=true,api/alpha=false").is_ok());
     /// let error = RuntimeConfig::parse("foo/v1").unwrap_err();
-    /// assert_eq!(error, "unknown api groups foo");
+    /// assert_eq!(error.to_string(), "unknown api groups foo");
     /// ```
     ///
     /// # Errors
     /// The malformed item, or the unknown groups.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, RuntimeConfigError> {
         let mut config = BTreeMap::new();
         let mut unknown = std::collections::BTreeSet::new();
         for item in text
@@ -325,19 +336,18 @@ impl RuntimeConfig {
             let (key, value) = item.split_once('=').unwrap_or((item, "true"));
             let value = value
                 .parse::<bool>()
-                .map_err(|_| format!("{item}: the value must be true or false"))?;
+                .map_err(|_| RuntimeConfigError::Value(item.to_owned()))?;
             match key.split_once('/') {
                 Some(("api", "all" | "ga" | "beta" | "alpha")) => {}
                 Some((group, _)) if !is_builtin_group(group) && !UNSERVED.contains(&group) => {
-                    unknown.insert(group);
+                    unknown.insert(group.to_owned());
                 }
                 _ => {}
             }
             config.insert(key.to_owned(), value);
         }
         if !unknown.is_empty() {
-            let groups = Vec::from_iter(unknown).join(",");
-            return Err(format!("unknown api groups {groups}"));
+            return Err(RuntimeConfigError::UnknownGroups(Vec::from_iter(unknown)));
         }
         Ok(RuntimeConfig(config))
     }

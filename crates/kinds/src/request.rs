@@ -190,11 +190,30 @@ impl Query {
     }
 }
 
-/// Reads a length of time in nanoseconds as Go does, such as `1m30s`.
+/// Why a text is not a duration; the texts are those of Go's `time.ParseDuration`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DurationError {
+    /// A number is missing or malformed, or the duration has more nanoseconds than 64 bits.
+    #[error("time: invalid duration {0:?}")]
+    Invalid(String),
+    /// A number has no unit.
+    #[error("time: missing unit in duration {0:?}")]
+    MissingUnit(String),
+    /// A unit does not exist.
+    #[error("time: unknown unit {unit:?} in duration {text:?}")]
+    UnknownUnit {
+        /// The unit.
+        unit: String,
+        /// The whole text.
+        text: String,
+    },
+}
+
+/// Reads a duration as Go's `time.ParseDuration`, such as `1m30s`, in nanoseconds.
 ///
 /// # Errors
-/// Go's text.
-pub fn parse_duration(text: &str) -> Result<i64, String> {
+/// The text is not a duration.
+pub fn parse_duration(text: &str) -> Result<i64, DurationError> {
     const UNITS: [(&str, f64); 8] = [
         ("ns", 1.0),
         ("us", 1e3),
@@ -206,7 +225,7 @@ pub fn parse_duration(text: &str) -> Result<i64, String> {
         ("h", 3600e9),
     ];
     let mut total = 0.0;
-    let invalid = || format!("time: invalid duration {text:?}");
+    let invalid = || DurationError::Invalid(text.to_owned());
     let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
     if rest == "0" {
         return Ok(0);
@@ -224,10 +243,13 @@ pub fn parse_duration(text: &str) -> Result<i64, String> {
         let end = after.find(is_number).unwrap_or(after.len());
         let (unit, after) = after.split_at(end);
         if unit.is_empty() {
-            return Err(format!("time: missing unit in duration {text:?}"));
+            return Err(DurationError::MissingUnit(text.to_owned()));
         }
         let Some((_, nanoseconds)) = UNITS.iter().find(|(known, _)| *known == unit) else {
-            return Err(format!("time: unknown unit {unit:?} in duration {text:?}"));
+            return Err(DurationError::UnknownUnit {
+                unit: unit.to_owned(),
+                text: text.to_owned(),
+            });
         };
         total += number.parse::<f64>().map_err(|_| invalid())? * nanoseconds;
         rest = after;

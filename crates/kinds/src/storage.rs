@@ -77,6 +77,9 @@ impl Owned {
 }
 
 /// Creates an object unless its key exists.
+///
+/// # Errors
+/// Errors of the store.
 pub async fn ensure(
     backend: &dyn Backend,
     collection: impl Into<String>,

@@ -124,25 +124,23 @@ fn finalizers(object: &Value, old: &Value) -> Vec<String> {
     found
 }
 
-/// Removes duplicate owner references; returns the warning about them. Patches are checked after admission.
+/// Removes duplicate owner references; returns the warning about them, which says whether mutating admission is over.
 pub fn repeated_owners(object: &mut Value, admitted: bool) -> Option<String> {
     let owners = object["metadata"]["ownerReferences"].as_array()?;
     let mut kept: Vec<Value> = Vec::new();
-    let mut repeated: Vec<String> = Vec::new();
-    let (mut seen, mut told) = (HashSet::new(), HashSet::new());
+    let mut repeated: Vec<&str> = Vec::new();
+    let mut seen = HashSet::new();
     for owner in owners {
         if seen.insert(owner.to_string()) {
             kept.push(owner.clone());
             continue;
         }
-        let uid = owner["uid"].as_str().unwrap_or_default().to_owned();
-        if told.insert(uid.clone()) {
-            repeated.push(uid);
-        }
+        repeated.push(owner["uid"].as_str().unwrap_or_default());
     }
     if repeated.is_empty() {
         return None;
     }
+    let repeated = repeated.join(", ");
     metadata_mut(object).insert("ownerReferences".to_owned(), kept.into());
     let admitted = if admitted {
         " after mutating admission happens"
@@ -150,7 +148,6 @@ pub fn repeated_owners(object: &mut Value, admitted: bool) -> Option<String> {
         ""
     };
     Some(format!(
-        ".metadata.ownerReferences contains duplicate entries{admitted}; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
-        repeated.join(", ")
+        ".metadata.ownerReferences contains duplicate entries{admitted}; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {repeated}"
     ))
 }

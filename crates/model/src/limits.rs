@@ -1,5 +1,7 @@
 //! Limits of the `resource.k8s.io` API, each in one place.
 
+use allot_cel::device;
+
 /// Requests per claim.
 pub const REQUESTS: usize = 32;
 /// Results per allocation.
@@ -16,10 +18,14 @@ pub const SELECTORS: usize = 32;
 pub const FIRST_AVAILABLE: usize = 8;
 /// Consumers per claim.
 pub const RESERVED_FOR: usize = 256;
+/// Consumers per claim before 1.31.
+pub const CLASSIC_RESERVED_FOR: usize = 32;
+/// Nodes in `potentialNodes` and `unsuitableNodes`, before 1.31 (`PodSchedulingNodeListMaxSize`).
+pub const CLASSIC_NODES: usize = 128;
 /// Bytes of a CEL expression.
-pub const CEL_EXPRESSION: usize = 10 * 1024;
+pub const CEL_EXPRESSION: usize = device::MAX_LENGTH;
 /// Static cost of a CEL expression.
-pub const CEL_COST: u64 = 1_000_000;
+pub const CEL_COST: u64 = device::MAX_COST;
 /// Bytes of opaque parameters and of a device's status data.
 pub const OPAQUE_PARAMETERS: usize = 10 * 1024;
 /// Conditions per device status.

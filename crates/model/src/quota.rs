@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use allot_apimachinery::quantity::Quantity;
+use allot_apimachinery::well_known::EXTENDED_RESOURCE_CLAIM_ANNOTATION;
 use serde_json::Value;
 
 use crate::limits::ALLOCATION_RESULTS;
@@ -27,8 +28,6 @@ pub const DEVICES: &str = ".deviceclass.resource.k8s.io/devices";
 const ALLOCATED: &str = ".deviceclass.allot.dev/allocated-devices";
 /// Prefix of the implicit extended resource of a class.
 const IMPLICIT: &str = "requests.deviceclass.resource.kubernetes.io/";
-/// Marks the extended resource claim that the scheduler creates.
-const EXTENDED_CLAIM: &str = "resource.kubernetes.io/extended-resource-claim";
 
 /// Core resources that can be limited by their plain name.
 const PLAIN_COUNTS: [&str; 6] = [
@@ -152,7 +151,11 @@ pub fn special_owner(claim: &Value) -> Option<&str> {
 /// The owner of a claim for extended resources.
 fn controller(claim: &Value) -> Option<&Value> {
     let metadata = claim.at("metadata");
-    if metadata.at("annotations").text(EXTENDED_CLAIM) != "true" {
+    if metadata
+        .at("annotations")
+        .text(EXTENDED_RESOURCE_CLAIM_ANNOTATION)
+        != "true"
+    {
         return None;
     }
     let mut owners = metadata.list("ownerReferences").iter();

@@ -126,7 +126,7 @@ impl Default for Images {
 #[derive(Debug, Clone, Default)]
 pub struct Tls {
     /// CA certificates (PEM) that verify client certificates. Without them the ones are used that the cluster publishes
-    /// in the config map `kube-system/extension-apiserver-authentication`, if the agent may read it.
+    /// in the config map `kube-system/extension-apiserver-authentication`, if the agent may list and watch it.
     pub client_ca_pem: Option<Vec<u8>>,
     /// Serving certificate (PEM); self-signed, as by a kubelet, when absent.
     pub cert_pem: Option<Vec<u8>>,
@@ -214,6 +214,8 @@ pub struct Config {
     pub capacity: BTreeMap<String, String>,
     /// Manifests of static pods: a directory or a file. The pods also run while the API server is away.
     pub pod_manifest_path: Option<PathBuf>,
+    /// Socket to which NRI plugins connect. `None`: there is none. Who can connect to it is as powerful as root.
+    pub nri_socket: Option<PathBuf>,
     /// The kernel parameters that pods may set.
     pub sysctls: Sysctls,
     /// How many processes and threads all containers of a pod may have together: the kubelet's `podPidsLimit`. `None`: as many as
@@ -250,7 +252,8 @@ impl Config {
         let network = &mut self.network;
         let paths = [&mut self.root_dir, &mut network.conf_dir].into_iter();
         let paths = paths.chain(&mut network.bin_dirs);
-        for path in paths.chain(&mut self.pod_manifest_path) {
+        let paths = paths.chain(&mut self.pod_manifest_path);
+        for path in paths.chain(&mut self.nri_socket) {
             *path = std::path::absolute(&*path).map_err(|source| Error::Io {
                 path: path.clone(),
                 source,
@@ -276,6 +279,7 @@ impl Config {
             labels: BTreeMap::new(),
             capacity: BTreeMap::new(),
             pod_manifest_path: None,
+            nri_socket: None,
             sysctls: Sysctls::default(),
             pod_pids_limit: None,
             eviction: Thresholds::default(),

@@ -33,6 +33,9 @@ pub enum Error {
     /// The container runtime cannot be used.
     #[error(transparent)]
     Runtime(Box<dyn std::error::Error + Send + Sync>),
+    /// The node has no socket for NRI plugins.
+    #[error("--nri-socket: {0}")]
+    Nri(String),
     /// The container helper does not work.
     #[error("container helper {program:?}: {reason}")]
     Shim {

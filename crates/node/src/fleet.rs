@@ -68,6 +68,7 @@ pub(crate) async fn run(
         sandboxes: Arc::new(pods::Sandboxes::none()),
         images: None,
         delegated: None,
+        nri: None,
         pods: Default::default(),
         mirrors: Default::default(),
         ended: Default::default(),

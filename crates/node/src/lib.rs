@@ -41,11 +41,13 @@ mod fleet;
 mod frames;
 #[doc(hidden)]
 pub mod fuzzing;
+mod hooks;
 mod images;
 mod interfaces;
 mod manifests;
 mod memory;
 mod metrics;
+mod nri;
 mod oci;
 mod plugins;
 mod podresources;
@@ -70,6 +72,7 @@ pub use config::{
     NetworkSettings, PodNetwork, RuntimeKind, SimulatedSlices, Tls,
 };
 pub use error::{Error, PathError, is_refused_by_admission};
+pub use nri::check_nri;
 pub use plugins::{ANY_OTHER, REGISTERED_DRIVERS, UNHEALTHY};
 pub use pressure::{EVICTION_HARD, ThresholdError, Thresholds};
 pub use sysctls::Sysctls;
@@ -167,6 +170,7 @@ async fn assemble(
         simulated,
     )?;
     let events = Recorder::new(client.clone(), config.node_name.clone());
+    let nri = nri::Nri::of(config, runtime, &events, shutdown.clone())?;
     let images = open_images(&client, config, &**runtime, &events).await?;
     let node = Arc::new(Node {
         client: client.clone(),
@@ -182,6 +186,7 @@ async fn assemble(
         events,
         services: pods::Services::new(client, config.api_server),
         sandboxes,
+        nri,
         pods: Default::default(),
         mirrors: Default::default(),
         ended: Default::default(),
@@ -207,6 +212,14 @@ async fn serve(parts: Parts, tasks: &mut JoinSet<()>) -> Result<(), Error> {
         let name = config.node_name.clone();
         tasks.spawn(pods::static_source(path, name, sender.clone()));
     }
+    if let (Some(path), Some(nri)) = (&config.nri_socket, node.nri.clone()) {
+        let (listener, node) = (nri::Listener::bind(path)?, Arc::clone(&node));
+        tasks.spawn(async move {
+            // A plugin is told of all pods when it connects.
+            node.synced.wait().await;
+            nri.serve(listener).await;
+        });
+    }
     tasks.spawn({
         let node = Arc::clone(&node);
         async move { node.sandboxes.follow(node.config.heartbeat).await }
@@ -219,9 +232,13 @@ async fn serve(parts: Parts, tasks: &mut JoinSet<()>) -> Result<(), Error> {
         _ = looked => {}
         () = shutdown.cancelled() => return Ok(()),
     }
-    let condition = node.condition();
-    let pressed = pressure::Pressure::new(config.eviction.clone()).observe(&config.root_dir);
-    let facts = register::Facts::of(&**runtime, condition.as_ref(), port, pressed);
+    let mut machine = register::Machine {
+        runtime: Arc::clone(runtime),
+        condition: node.condition(),
+        pressure: pressure::Pressure::new(config.eviction.clone()),
+        port,
+    };
+    let facts = machine.facts(&config.root_dir);
     if config.plugins {
         tasks.spawn(podresources::serve(Arc::clone(&node))?);
         // Before any driver can publish: slices that are published from now on stay. Slices of simulated drivers are
@@ -305,10 +322,8 @@ async fn serve(parts: Parts, tasks: &mut JoinSet<()>) -> Result<(), Error> {
     tasks.spawn(register::heartbeat(
         client.clone(),
         config.clone(),
-        Arc::clone(runtime),
+        machine,
         node.images.clone(),
-        condition,
-        port,
         object,
     ));
     tasks.spawn(pods::keep_mirrors(Arc::clone(&node)));

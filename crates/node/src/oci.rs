@@ -22,6 +22,7 @@ mod paths;
 pub(crate) mod pids;
 pub(crate) mod pod;
 pub(crate) use mounts::is_proc;
+pub(crate) use paths::leads_up;
 pub(crate) mod seccomp;
 #[cfg(test)]
 mod tests;
@@ -122,8 +123,12 @@ pub(crate) fn build(
         paths.push(json!("/sys/fs/cgroup"));
         linux["readonlyPaths"] = json!(paths);
     }
+    for (name, value) in &spec.adjusted.linux {
+        linux[name] = value.clone();
+    }
     let whole = json!({
         "ociVersion": "1.2.0",
+        "annotations": spec.adjusted.annotations,
         "root": {"path": staged.root, "readonly": security.read_only_root},
         "hostname": spec.hostname,
         "process": process(spec, account, &spec.args, spec.tty),
@@ -168,14 +173,23 @@ pub(crate) fn process(
     if spec.isolation == Isolation::Namespaces && !account.groups.is_empty() {
         process["user"]["additionalGids"] = json!(account.groups);
     }
+    let mut limits = spec.adjusted.rlimits.clone();
     if let Some(most) = pids::user_rlimit(spec) {
-        process["rlimits"] = json!([{"type": "RLIMIT_NPROC", "soft": most, "hard": most}]);
+        // That of the agent protects the machine.
+        limits.retain(|limit| limit["type"] != "RLIMIT_NPROC");
+        limits.push(json!({"type": "RLIMIT_NPROC", "soft": most, "hard": most}));
+    }
+    if !limits.is_empty() {
+        process["rlimits"] = json!(limits);
     }
     if let Some(profile) = &security.confinement.apparmor {
         process["apparmorProfile"] = json!(profile);
     }
     if let Some(label) = &security.confinement.selinux {
         process["selinuxLabel"] = json!(label);
+    }
+    for (name, value) in &spec.adjusted.process {
+        process[name] = value.clone();
     }
     process
 }
@@ -232,6 +246,15 @@ fn resources(spec: &ContainerSpec, staged: &Staged) -> Value {
         cpu["quota"] = json!(quota);
         cpu["period"] = json!(cgroup::CPU_PERIOD);
     }
+    if let Some(period) = limits.cpu_period {
+        cpu["period"] = json!(period);
+    }
+    if let Some(cpus) = &limits.cpus {
+        cpu["cpus"] = json!(cpus);
+    }
+    if let Some(mems) = &limits.mems {
+        cpu["mems"] = json!(mems);
+    }
     if cpu != json!({}) {
         resources["cpu"] = cpu;
     }
@@ -240,6 +263,9 @@ fn resources(spec: &ContainerSpec, staged: &Staged) -> Value {
     }
     if let Some(pids) = limits.pids {
         resources["pids"] = json!({"limit": pids});
+    }
+    if !limits.unified.is_empty() {
+        resources["unified"] = json!(limits.unified);
     }
     if !limits.huge_pages.is_empty() {
         let pages = limits.huge_pages.iter();

@@ -23,15 +23,16 @@ use crate::events::Recorder;
 use crate::images::{Delegated, Images};
 use crate::manifests::is_hash;
 use crate::memory::Memory;
+use crate::nri::Nri;
 use crate::runtime::{Condition, DynRuntime, Found};
 use static_pods::StaticPods;
 
+mod adjust;
 mod allocations;
 mod env;
 mod etc;
 mod garbage;
 mod handler;
-mod hooks;
 mod launch;
 mod lifecycle;
 mod limits;
@@ -97,6 +98,8 @@ pub(crate) struct Node {
     pub(crate) services: Services,
     /// Networks of pods; unused if the runtime makes them.
     pub(crate) sandboxes: Arc<Sandboxes>,
+    /// Plugins that adjust containers, if the node has a socket for them.
+    pub(crate) nri: Option<Arc<Nri>>,
     /// Pods by UID, for the HTTPS API and PodResources.
     pub(crate) pods: Mutex<HashMap<String, Entry>>,
     pub(crate) mirrors: Mirrors,
@@ -144,6 +147,9 @@ impl Node {
 
     /// Forgets a container that has ended, or that was never started.
     fn remove_container(&self, id: &str) {
+        if let Some(nri) = &self.nri {
+            nri.removed(id);
+        }
         self.runtime.remove(id);
         if let Some(images) = &self.images {
             images.release(id);
@@ -323,6 +329,9 @@ async fn complete(client: &Client, mut pod: Pod) -> Pod {
 pub(crate) async fn dispatch(node: Arc<Node>, mut events: mpsc::Receiver<PodEvent>) {
     let mut found: HashMap<String, Vec<Found>> = HashMap::new();
     let recovered = node.runtime.recover().await;
+    if let Some(nri) = &node.nri {
+        nri.adopt(&recovered);
+    }
     if let Some(images) = &node.images {
         let ids = recovered.iter().map(|found| found.running.id.clone());
         images.release_others(&ids.collect());

@@ -1,6 +1,7 @@
 //! The Node object and its Lease.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use allot_apimachinery::quantity::Quantity;
@@ -60,6 +61,24 @@ impl Facts {
             pressure,
             condition: condition.map(|condition| condition.borrow().clone()),
         }
+    }
+}
+
+/// Where a Node finds out about the machine. There is one for as long as the agent runs: pressure lasts for a while after it was
+/// last observed.
+pub(crate) struct Machine {
+    pub(crate) runtime: DynRuntime,
+    /// That of the runtime and of the network of the pods, if they have one.
+    pub(crate) condition: Option<watch::Receiver<Condition>>,
+    pub(crate) pressure: Pressure,
+    pub(crate) port: Option<u16>,
+}
+
+impl Machine {
+    /// How it is now; `root` is the directory of the node.
+    pub(crate) fn facts(&mut self, root: &Path) -> Facts {
+        let pressed = self.pressure.observe(root);
+        Facts::of(&*self.runtime, self.condition.as_ref(), self.port, pressed)
     }
 }
 
@@ -283,10 +302,8 @@ fn node_info(facts: &Facts) -> Value {
 pub(crate) async fn heartbeat(
     client: Client,
     config: Config,
-    runtime: DynRuntime,
+    mut machine: Machine,
     images: Option<Arc<Images>>,
-    mut condition: Option<watch::Receiver<Condition>>,
-    port: Option<u16>,
     node: Node,
 ) {
     let leases: Api<Lease> = Api::namespaced(client.clone(), LEASES);
@@ -295,15 +312,13 @@ pub(crate) async fn heartbeat(
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let full = (300.0 / config.heartbeat.as_secs_f64()).ceil() as u64;
     let mut due = false;
-    let mut pressure = Pressure::new(config.eviction.clone());
     for tick in 0u64.. {
         tokio::select! {
             _ = ticks.tick() => {}
             // The node is told to be ready, or not to be, at once.
-            () = changed(&mut condition) => due = true,
+            () = changed(&mut machine.condition) => due = true,
         }
-        let pressed = pressure.observe(&config.root_dir);
-        let facts = Facts::of(&*runtime, condition.as_ref(), port, pressed);
+        let facts = machine.facts(&config.root_dir);
         let uid = node.metadata.uid.as_deref().unwrap_or_default();
         if let Err(error) = renew(&leases, &config.node_name, uid, config.heartbeat).await {
             let error = api_message(&error);

@@ -7,13 +7,13 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use allot_certificates::Presented;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
@@ -38,6 +38,7 @@ mod websocket;
 use access::{Access, User};
 use connections::{Connection, HEAD};
 use query::Query;
+use tls::Clients;
 
 type Body = BoxBody<Bytes, std::io::Error>;
 
@@ -74,31 +75,28 @@ pub(crate) async fn start(
         .await
         .map_err(|error| Error::Serve(format!("cannot listen on {address}: {error}")))?;
     let port = listener.local_addr().ok().map(|address| address.port());
-    let acceptor = acceptor(&node.config)?;
-    tasks.spawn(serve(Arc::clone(node), listener, acceptor));
+    let acceptor = tls::acceptor(&node.config)?;
+    let clients = Clients::of(&node.config)?;
+    tasks.spawn(serve(Arc::clone(node), listener, acceptor, clients));
     Ok(port)
 }
 
 /// Serves until dropped. Without a configured client CA it uses that of the cluster as soon as it can be read.
-async fn serve(node: Arc<Node>, listener: TcpListener, acceptor: TlsAcceptor) {
-    let acceptor = Mutex::new(acceptor);
+async fn serve(node: Arc<Node>, listener: TcpListener, acceptor: TlsAcceptor, clients: Clients) {
     let (client, name) = (node.client.clone(), node.config.node_name.clone());
     let api = Arc::new(Api {
-        access: Access::new(client, name),
+        access: Access::new(client.clone(), name),
+        clients,
         node,
     });
-    tokio::join!(
-        accept(&api, listener, &acceptor),
-        tls::find_authority(&api.node, &acceptor)
-    );
+    tokio::join!(accept(&api, listener, acceptor), api.clients.follow(client));
 }
 
-async fn accept(api: &Arc<Api>, listener: TcpListener, acceptor: &Mutex<TlsAcceptor>) {
+async fn accept(api: &Arc<Api>, listener: TcpListener, acceptor: TlsAcceptor) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let acceptor = acceptor.lock().clone();
-                tokio::spawn(connection(Arc::clone(api), stream, acceptor));
+                tokio::spawn(connection(Arc::clone(api), stream, acceptor.clone()));
             }
             Err(error) => {
                 // Out of descriptors, most likely: others may close some.
@@ -109,12 +107,11 @@ async fn accept(api: &Arc<Api>, listener: TcpListener, acceptor: &Mutex<TlsAccep
     }
 }
 
-use tls::acceptor;
-
 /// What answers requests.
 struct Api {
     node: Arc<Node>,
     access: Access,
+    clients: Clients,
 }
 
 async fn connection(api: Arc<Api>, stream: TcpStream, acceptor: TlsAcceptor) {
@@ -127,17 +124,14 @@ async fn connection(api: Arc<Api>, stream: TcpStream, acceptor: TlsAcceptor) {
             }
             Err(_) => return tracing::debug!("TLS handshake with the kubelet API took too long"),
         };
-        // The verifier has checked it.
-        let user = stream
-            .get_ref()
-            .1
-            .peer_certificates()
-            .and_then(|chain| User::of_certificate(chain.first()?));
+        let chain = stream.get_ref().1.peer_certificates();
+        let presented = chain.map(Presented::new);
         let service = hyper::service::service_fn(|request| {
-            let (api, user, state) = (Arc::clone(&api), user.clone(), Arc::clone(&state));
+            let user = presented.as_ref().and_then(|it| api.clients.user(it));
+            let (api, state) = (Arc::clone(&api), Arc::clone(&state));
             async move {
                 let busy = state.begin();
-                let response = answer(api, request, user.as_ref(), &state).await;
+                let response = answer(api, request, user, &state).await;
                 Ok::<_, Infallible>(response.map(|body| {
                     // A stream is a request that is under way.
                     body.map_frame(move |frame| {
@@ -167,7 +161,7 @@ async fn connection(api: Arc<Api>, stream: TcpStream, acceptor: TlsAcceptor) {
 async fn answer(
     api: Arc<Api>,
     request: Request<Incoming>,
-    certificate: Option<&User>,
+    certificate: Option<User>,
     connection: &Connection,
 ) -> Response<Body> {
     match admitted(&api, request, certificate, connection).await {
@@ -189,7 +183,7 @@ async fn answer(
 async fn admitted(
     api: &Api,
     request: Request<Incoming>,
-    certificate: Option<&User>,
+    certificate: Option<User>,
     connection: &Connection,
 ) -> Result<Response<Body>, Refusal> {
     let user = api.access.authenticate(certificate, &request).await?;

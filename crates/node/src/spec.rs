@@ -8,10 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{AtPath as _, PathError};
 
+mod adjusted;
 mod root;
 mod security;
 pub(crate) mod staged;
 
+pub use adjusted::Adjusted;
 pub use root::{ImageConfig, Mount, RootFs};
 pub use security::{Confinement, Limits, PodLimits, Seccomp, Security};
 
@@ -64,6 +66,9 @@ pub struct ContainerSpec {
     /// Name of the cgroup of the pod, above that of the container. Containers of an earlier release have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_cgroup: Option<String>,
+    /// What NRI plugins have added.
+    #[serde(default)]
+    pub adjusted: Adjusted,
     /// Whether cgroups can be written, so that limits and device rules are in force.
     #[serde(default)]
     pub cgroups: bool,

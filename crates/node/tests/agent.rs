@@ -26,6 +26,8 @@ mod images;
 mod isolation;
 #[path = "agent/network.rs"]
 mod network;
+#[path = "agent/nri.rs"]
+mod nri;
 #[path = "agent/pods.rs"]
 mod pods;
 #[path = "agent/pressure.rs"]

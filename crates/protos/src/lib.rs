@@ -86,6 +86,21 @@ pub mod dra_health_v1 {
     include!(concat!(env!("OUT_DIR"), "/dra_health_v1/v1.rs"));
 }
 
+/// `nri.pkg.api.v1alpha1`: the messages of plugins that adjust containers, as containerd has them.
+#[allow(missing_docs, clippy::all)]
+pub mod nri {
+    include!(concat!(
+        env!("OUT_DIR"),
+        "/nri_v1alpha1/nri.pkg.api.v1alpha1.rs"
+    ));
+}
+
+/// `ttrpc`: what carries the calls of [`nri`].
+#[allow(missing_docs, clippy::all)]
+pub mod ttrpc {
+    include!(concat!(env!("OUT_DIR"), "/ttrpc/ttrpc.rs"));
+}
+
 /// `pluginregistration.Registration`: how a plugin introduces itself.
 #[allow(missing_docs, clippy::all)]
 pub mod registration {

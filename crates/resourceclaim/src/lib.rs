@@ -27,6 +27,8 @@ pub mod change;
 mod consumer;
 mod pod;
 
+pub use allot_apimachinery::well_known::EXTENDED_RESOURCE_CLAIM_ANNOTATION;
+
 pub use allocation::{allocation, devices_by_class, same_devices};
 pub use change::{Change, Target, change};
 pub use consumer::{
@@ -38,6 +40,3 @@ pub use pod::{UnknownName, claim_name, claim_status, extended_resource_claim_nam
 pub const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 /// Annotation of a claim that was created from a template: the entry of the pod's `spec.resourceClaims` that it is for.
 pub const POD_CLAIM_NAME_ANNOTATION: &str = "resource.kubernetes.io/pod-claim-name";
-/// Annotation, with the value `true`, of a claim that a scheduler created for extended resources.
-pub const EXTENDED_RESOURCE_CLAIM_ANNOTATION: &str =
-    "resource.kubernetes.io/extended-resource-claim";

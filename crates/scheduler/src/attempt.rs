@@ -19,7 +19,7 @@ use crate::plugins::affinity::NodeAffinity;
 use crate::plugins::declared::NeededFeatures;
 use crate::plugins::interpod::InterPodAffinity;
 use crate::plugins::spread::Spread;
-use crate::plugins::volumes::{self, Attachments, Choice, ExclusiveClaims, PodVolumes};
+use crate::plugins::volumes::{self, Attachments, ExclusiveClaims, PodVolumeClaims, PodVolumes};
 use crate::plugins::{fit, ports, simple, taints};
 use crate::pod::PodInfo;
 use crate::sources::Sources;
@@ -58,16 +58,17 @@ pub struct Attempt<'a> {
     others: Others,
     attachments: Option<Attachments<'a>>,
     features: Option<NeededFeatures>,
-    volumes: Option<PodVolumes<'a>>,
+    volumes: Option<PodVolumeClaims<'a>>,
     devices: Option<PodDevices>,
     classic: Option<PodClaims>,
     sources: &'a Sources,
     memo: Option<&'a NodeMemo>,
-    /// Time spent on choosing among nodes that will do, in nanoseconds.
+    /// Time spent on scoring feasible nodes, in nanoseconds.
     scoring: AtomicU64,
 }
 
-/// What depends on which other pods are on nodes.
+/// The state of plugins that changes with the other pods on nodes: what upstream's plugins update in `AddPod` and
+/// `RemovePod` of `PreFilterExtensions`.
 #[derive(Debug, Clone, Default)]
 struct Others {
     exclusive: Option<ExclusiveClaims>,
@@ -126,7 +127,7 @@ impl<'a> Attempt<'a> {
             false => None,
         };
         let volumes = match on(Plugin::VolumeBinding) {
-            true => PodVolumes::prepare(pod, &snapshot.storage)?,
+            true => PodVolumeClaims::prepare(pod, &snapshot.storage)?,
             false => None,
         };
         let attachments = on(Plugin::NodeVolumeLimits)
@@ -180,7 +181,7 @@ impl<'a> Attempt<'a> {
         self
     }
 
-    /// Time that was spent on choosing among nodes that will do.
+    /// Time that was spent on scoring feasible nodes and allocating on the best one.
     pub fn scoring(&self) -> Duration {
         Duration::from_nanos(self.scoring.load(Ordering::Relaxed))
     }
@@ -195,13 +196,13 @@ impl<'a> Attempt<'a> {
         self.classic.as_ref().is_some_and(PodClaims::is_pending)
     }
 
-    /// Chooses the writes for the pod's volumes that must precede its binding to a node.
+    /// The writes for the pod's volumes that must precede its binding to a node; none without VolumeBinding.
     ///
     /// # Errors
-    /// When the volumes cannot be used on the node.
-    pub fn choose_volumes(&self, node: &NodeInfo) -> Result<Choice, Rejection> {
+    /// The volumes cannot be used on the node.
+    pub fn find_pod_volumes(&self, node: &NodeInfo) -> Result<PodVolumes, Rejection> {
         let volumes = self.volumes.as_ref();
-        volumes.map_or_else(|| Ok(Choice::default()), |v| v.choose(node))
+        volumes.map_or_else(|| Ok(PodVolumes::default()), |v| v.find_pod_volumes(node))
     }
 
     /// The claims of the pod, if it has any.
@@ -214,7 +215,7 @@ impl<'a> Attempt<'a> {
         self.run_filters(node, others, &mut |outcome| outcome)
     }
 
-    /// The filters that look at nothing but the node.
+    /// The filters that look at nothing but the node, until the first one that rejects it.
     fn filter_node(&self, node: &NodeInfo) -> Result<(), Rejection> {
         self.run_node_filters(node, &mut |outcome| outcome)
     }
@@ -275,7 +276,7 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    /// The filters that look at more than the node, and the last.
+    /// The filters that look at more than the node, and NodeDeclaredFeatures, which upstream runs last.
     fn run_other_filters(
         &self,
         node: &NodeInfo,
@@ -290,7 +291,7 @@ impl<'a> Attempt<'a> {
             check(attachments.filter(node))?;
         }
         if let Some(volumes) = &self.volumes {
-            check(volumes.choose(node).map(drop))?;
+            check(volumes.find_pod_volumes(node).map(drop))?;
             if on(Plugin::VolumeZone) {
                 check(volumes::zones(volumes, node))?;
             }
@@ -316,16 +317,16 @@ impl<'a> Attempt<'a> {
         self.filter_with(node, &self.others)
     }
 
-    /// The same filters with the pods that are nominated to the node, if there are any.
+    /// All filters but DynamicResources, with the pods that are nominated to the node; succeeds if there are none.
     fn filter_with_nominated(
         &self,
         node: &NodeInfo,
         nominated: Nominated<'_>,
     ) -> Result<(), Rejection> {
-        let expected = nominated(&node.name);
-        match expected.is_empty() {
+        let nominated = nominated(&node.name);
+        match nominated.is_empty() {
             true => Ok(()),
-            false => Changed::with(self, node, &expected).filter(),
+            false => Changed::with(self, node, &nominated).filter(),
         }
     }
 
@@ -345,7 +346,7 @@ impl<'a> Attempt<'a> {
     /// Allocates devices on a node, if the pod needs some.
     ///
     /// # Errors
-    /// When they are not to be had there.
+    /// The first claim that cannot be used or allocated there.
     pub(crate) fn allocate(&self, node: &NodeInfo) -> Result<NodeDevices, Rejection> {
         match &self.devices {
             Some(devices) => devices.filter(node, &self.dra),

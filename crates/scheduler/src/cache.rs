@@ -46,7 +46,7 @@ impl Snapshot {
     }
 }
 
-/// The scheduler's picture of nodes and pods. See the module.
+/// The nodes and the pods on them. See the module.
 #[derive(Debug, Default)]
 pub struct Cache {
     index: FxHashMap<Arc<str>, usize>,
@@ -115,6 +115,7 @@ impl Cache {
         }
     }
 
+    /// Updates the number of nodes that have an image after the images of a node have changed.
     fn count_images(&mut self, before: &FxHashMap<String, i64>, after: &FxHashMap<String, i64>) {
         if before == after {
             return;

@@ -28,7 +28,7 @@ use rustc_hash::FxHashMap;
 
 use crate::pod::claims::{ResolveError, claim_key};
 use crate::pod::{Key, PodInfo, Uid};
-use allot_reflector::Observed;
+use allot_reflector::{Observed, api_message};
 
 pub use discovery::Served;
 pub use pod::PodClaims;
@@ -70,8 +70,26 @@ pub enum Input {
     Published {
         /// The pod of the negotiation.
         pod: Arc<PodInfo>,
-        /// The stored object, or the text of the error.
-        outcome: Result<Arc<PodScheduling>, String>,
+        /// The stored object.
+        outcome: Result<Arc<PodScheduling>, PublishError>,
+    },
+}
+
+/// Why a negotiation could not be published.
+#[derive(Debug, thiserror::Error)]
+pub enum PublishError {
+    /// The API server refused the write.
+    #[error("{}", api_message(.0))]
+    Request(#[from] kube::Error),
+    /// An object of that name belongs to another pod.
+    #[error("{kind} object with UID {uid} is not owned by Pod {pod}")]
+    NotOwned {
+        /// The kind of the object, in the words of the served version.
+        kind: String,
+        /// UID of the object.
+        uid: String,
+        /// Namespace and name of the pod.
+        pod: Key,
     },
 }
 

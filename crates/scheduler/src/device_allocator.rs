@@ -6,7 +6,7 @@ use std::time::Duration;
 use allot_allocator::explain::{Explanation, Nearness};
 use allot_allocator::{
     Allocator, ClaimShapes, Claims, ClassSelectors, Cluster, ErrorKind, Excess, Features, KnownFit,
-    Limits, Policy, SelectorCache,
+    Limits, MAX_RESULTS, Policy, SelectorCache,
 };
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceClass, ResourceClaim};
 use parking_lot::{Mutex, MutexGuard};
@@ -17,6 +17,9 @@ use crate::sources::Sources;
 pub mod classes;
 
 use classes::Classes;
+
+// The allocator does not depend on the crate with the limits of the API.
+const _: () = assert!(MAX_RESULTS as usize == allot_model::limits::ALLOCATION_RESULTS);
 
 /// Claims that are to be allocated together.
 #[derive(Debug, Clone)]
@@ -182,9 +185,10 @@ impl DeviceAllocator {
         });
         outcome(&mut search.work, found, |found| {
             let mut share_id = || self.sources.share_id();
-            found
-                .results(&request.0, &mut share_id)
-                .map_or_else(Outcome::Error, Outcome::Allocated)
+            match found.results(&request.0, &mut share_id) {
+                Ok(results) => Outcome::Allocated(results),
+                Err(error) => Outcome::Error(error.to_string()),
+            }
         })
     }
 

@@ -15,12 +15,12 @@ pub enum ClusterEvent<'a> {
     NodeAdded(&'a NodeInfo),
     /// A node changed.
     NodeChanged {
-        /// Before.
+        /// The node before the change.
         old: &'a NodeInfo,
-        /// After.
+        /// The node after the change.
         new: &'a NodeInfo,
     },
-    /// A node went away; domains of spread constraints may have changed.
+    /// A node was deleted; the topology domains of spread constraints may have changed.
     NodeRemoved,
     /// A pod was added to a node.
     PodAdded(&'a PodInfo),
@@ -28,12 +28,12 @@ pub enum ClusterEvent<'a> {
     PodChanged(&'a PodInfo),
     /// A pod on a node was resized.
     PodResized {
-        /// Before.
+        /// The pod before the change.
         old: &'a PodInfo,
-        /// After.
+        /// The pod after the change.
         new: &'a PodInfo,
     },
-    /// A pod on a node finished or went away.
+    /// A pod on a node finished or was deleted.
     PodGone(&'a PodInfo),
     /// Devices of a claim may be free.
     DevicesFreed,
@@ -76,7 +76,7 @@ impl ClusterEvent<'_> {
     }
 }
 
-/// Plugins for which the event can matter at all.
+/// The plugins with a queueing hint for the event; pods that only other plugins rejected are not requeued.
 pub fn interested(event: &ClusterEvent<'_>) -> PluginSet {
     use Plugin as P;
     let plugins: &[Plugin] = match event {

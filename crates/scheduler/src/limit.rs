@@ -1,7 +1,7 @@
 //! Client-side rate limit of requests, as set by `clientConnection`.
 //!
-//! Without `qps` there is no limit: upstream's defaults (50 per second, burst 100) protect against faulty schedulers of
-//! the past, and cause most reports about slow ones.
+//! Without `qps` there is no limit: upstream's defaults (50 per second, burst 100) are for API servers without priority
+//! and fairness, and are the cause of most reports about slow schedulers.
 
 use std::task::{Context, Poll};
 use std::time::Duration;

@@ -251,7 +251,7 @@ impl Metrics {
         out
     }
 
-    /// An attempt is over after `taken`.
+    /// Records an attempt and its duration.
     pub(crate) fn attempt(&self, profile: &str, outcome: Outcome, taken: Duration) {
         let labels = [
             ("result", outcome.name().to_owned()),
@@ -269,7 +269,7 @@ impl Metrics {
         self.0.algorithm_duration.observe(taken.as_secs_f64());
     }
 
-    /// A pod was bound in its `attempts`th attempt, `waited` after it was added to the queue.
+    /// Records that a pod was bound in its `attempts`th attempt, `waited` after it was added to the queue.
     pub(crate) fn bound(&self, attempts: u32, waited: Duration) {
         let label = if attempts >= 16 {
             "16+".to_owned()
@@ -283,17 +283,17 @@ impl Metrics {
         self.0.pod_attempts.observe(f64::from(attempts));
     }
 
-    /// A pod with claims was bound, `waited` after it was added to the queue.
+    /// Records that a pod with claims was bound, `waited` after it was added to the queue.
     pub(crate) fn allocated(&self, waited: Duration) {
         self.0.devices.allocated(waited);
     }
 
-    /// How full the cluster is, by driver and class.
+    /// Sets the gauges of devices by driver, class and state.
     pub(crate) fn full(&self, census: BTreeMap<(String, String), Fullness>) {
         self.0.devices.show(census);
     }
 
-    /// Sizes of the queue and of the cache.
+    /// Sets the gauges of the queue and of the cache.
     pub(crate) fn sizes(&self, queue: Counts, nodes: usize, assumed: usize) {
         let set = |gauge: &Gauge, n: usize| {
             gauge.set(i64::try_from(n).unwrap_or(i64::MAX));
@@ -328,7 +328,7 @@ impl Metrics {
         }
     }
 
-    /// The allocator has worked.
+    /// Adds the allocator's work since the last call.
     pub(crate) fn record_work(&self, work: Work) {
         let amounts = [work.nodes, work.steps, work.gave_up];
         for (counter, amount) in self.0.work.iter().zip(amounts) {
@@ -336,13 +336,13 @@ impl Metrics {
         }
     }
 
-    /// Pods were preempted.
+    /// Records the number of victims of a preemption.
     pub(crate) fn preempted(&self, victims: usize) {
         self.0.preemptions.inc();
         self.0.victims.observe(victims as f64);
     }
 
-    /// A claim for extended resources was created, or not.
+    /// Records whether an extended resource claim could be created.
     pub(crate) fn claim_created(&self, success: bool) {
         let status = if success { "success" } else { "failure" };
         self.0
@@ -351,7 +351,7 @@ impl Metrics {
             .inc();
     }
 
-    /// Binding conditions of a driver's devices are settled.
+    /// Records the outcome of the binding conditions of a driver's devices.
     pub(crate) fn conditions(&self, profile: &str, driver: &str, status: &str, waited: Duration) {
         let labels = [
             ("profile", profile.to_owned()),
@@ -365,17 +365,17 @@ impl Metrics {
             .observe(waited.as_secs_f64());
     }
 
-    /// An extension point of an attempt is through.
+    /// Records the duration and result of an extension point.
     pub(crate) fn point(&self, point: Point, profile: &str, end: End, taken: Duration) {
         self.0.points.observe(point, profile, end, taken);
     }
 
-    /// A write of a claim lost a race.
+    /// Counts a write of a claim that got a conflict.
     pub(crate) fn conflict(&self) {
         self.0.bind_conflicts.inc();
     }
 
-    /// A claim got what another one had before.
+    /// Counts a double allocation.
     pub(crate) fn double_allocated(&self) {
         self.0.double_allocations.inc();
     }

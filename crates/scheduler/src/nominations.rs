@@ -13,7 +13,7 @@ pub type Nomination = (Arc<PodInfo>, Arc<str>);
 #[derive(Debug, Default)]
 pub struct Nominations {
     pods: FxHashMap<Uid, Nomination>,
-    on: FxHashMap<Arc<str>, Vec<Uid>>,
+    by_node: FxHashMap<Arc<str>, Vec<Uid>>,
 }
 
 impl Nominations {
@@ -26,7 +26,7 @@ impl Nominations {
             return None;
         }
         let moved = self.remove(&pod.uid);
-        self.on
+        self.by_node
             .entry(node.clone())
             .or_default()
             .push(pod.uid.clone());
@@ -37,10 +37,10 @@ impl Nominations {
     /// Removes a pod's nomination.
     pub fn remove(&mut self, uid: &str) -> Option<Nomination> {
         let (pod, node) = self.pods.remove(uid)?;
-        if let Some(uids) = self.on.get_mut(&node) {
+        if let Some(uids) = self.by_node.get_mut(&node) {
             uids.retain(|u| **u != *uid);
             if uids.is_empty() {
-                self.on.remove(&node);
+                self.by_node.remove(&node);
             }
         }
         Some((pod, node))
@@ -51,9 +51,9 @@ impl Nominations {
         self.pods.get(uid)
     }
 
-    /// The pods that are expected on a node, those first that were so first.
-    pub fn on(&self, node: &str) -> impl Iterator<Item = &Arc<PodInfo>> {
-        let uids = self.on.get(node).into_iter().flatten();
+    /// The pods that are nominated to a node (`NominatedPodsForNode`), in the order of their nominations.
+    pub fn for_node(&self, node: &str) -> impl Iterator<Item = &Arc<PodInfo>> {
+        let uids = self.by_node.get(node).into_iter().flatten();
         uids.filter_map(|uid| self.pods.get(uid).map(|(pod, _)| pod))
     }
 }
@@ -69,10 +69,10 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_expected_on_one_node() {
+    fn a_pod_is_nominated_to_one_node() {
         let mut nominations = Nominations::default();
         let on = |n: &Nominations, node: &str| {
-            let names = n.on(node).map(|p| p.key.name.to_string());
+            let names = n.for_node(node).map(|p| p.key.name.to_string());
             names.collect::<Vec<_>>().join(" ")
         };
         assert!(nominations.insert(pod("a"), "x".into()).is_none());
@@ -87,6 +87,6 @@ mod tests {
         );
         assert!(nominations.remove("b").is_some());
         assert!(nominations.remove("b").is_none());
-        assert!(nominations.on.len() == 1 && nominations.pods.len() == 1);
+        assert!(nominations.by_node.len() == 1 && nominations.pods.len() == 1);
     }
 }

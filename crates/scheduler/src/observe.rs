@@ -1,7 +1,7 @@
 //! What the scheduler reads of each kind.
 //!
-//! Fields that are not listed here read as unset. Of pods and nodes the list names what is read, since most of their
-//! fields are not used; of the kinds of DRA it names what is not read.
+//! Fields that are skipped read as unset. For pods and nodes the fields to read are listed, since most of their fields are
+//! not used; for the kinds of DRA, the fields to skip.
 
 use allot_reflector::Readable;
 use k8s_openapi::api::core::v1::{

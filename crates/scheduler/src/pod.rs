@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
     NodeAllocatableResourceClaimStatus, Pod, PodAffinityTerm, PodResourceClaimStatus, PodSpec,
-    PodStatus, Toleration,
+    PodStatus, Toleration, WeightedPodAffinityTerm,
 };
 
 use crate::resources::{self, Resources, node_allocatable};
@@ -114,24 +114,21 @@ impl PodInfo {
             a.required_during_scheduling_ignored_during_execution
                 .as_ref()
         }));
-        let preferred_affinity = with
-            .and_then(|a| {
-                a.preferred_during_scheduling_ignored_during_execution
-                    .as_ref()
-            })
-            .into_iter()
-            .flatten()
-            .map(|t| (t.weight, AffinityTerm::new(&pod, &t.pod_affinity_term)))
-            .collect();
-        let preferred_anti_affinity = against
-            .and_then(|a| {
-                a.preferred_during_scheduling_ignored_during_execution
-                    .as_ref()
-            })
-            .into_iter()
-            .flatten()
-            .map(|t| (t.weight, AffinityTerm::new(&pod, &t.pod_affinity_term)))
-            .collect();
+        let preferred = |terms: Option<&Vec<WeightedPodAffinityTerm>>| {
+            terms
+                .into_iter()
+                .flatten()
+                .map(|t| (t.weight, AffinityTerm::new(&pod, &t.pod_affinity_term)))
+                .collect()
+        };
+        let preferred_affinity = preferred(with.and_then(|a| {
+            a.preferred_during_scheduling_ignored_during_execution
+                .as_ref()
+        }));
+        let preferred_anti_affinity = preferred(against.and_then(|a| {
+            a.preferred_during_scheduling_ignored_during_execution
+                .as_ref()
+        }));
         Self {
             is_preempted: is_preempted(&pod),
             controller: replicated_by(&pod),

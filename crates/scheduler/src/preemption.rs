@@ -20,21 +20,21 @@ type Reason = Cow<'static, str>;
 /// The message for a pod that must not preempt.
 pub const NEVER: &str = "preemption: not eligible due to preemptionPolicy=Never.";
 const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
-/// Nodes that are tried at the same time.
-const TOGETHER: usize = 64;
+/// How many candidate nodes are tried at a time, in several threads.
+const PARALLEL_NODES: usize = 64;
 
-/// A budget, compiled.
+/// A PodDisruptionBudget with its selector compiled.
 #[derive(Debug, Clone)]
 pub struct Budget {
     namespace: String,
     selector: Labels,
     allowed: i32,
-    /// Pods whose eviction is counted already.
+    /// Names of pods whose eviction the budget has counted already (`status.disruptedPods`).
     disrupted: Vec<String>,
 }
 
 impl Budget {
-    /// Compiles a budget.
+    /// Reads a PodDisruptionBudget and compiles its selector.
     pub fn new(budget: &PodDisruptionBudget) -> Self {
         let status = budget.status.as_ref();
         Self {
@@ -76,7 +76,7 @@ pub enum Outcome {
     Preempt(Victims),
     /// No preemption; the text is for the pod's condition.
     Nothing(String),
-    /// Pods that were deleted for it are still leaving the node; with the text for the condition.
+    /// Pods that were preempted earlier are still terminating on the nominated node; the text is for the pod's condition.
     VictimsTerminating(String),
 }
 
@@ -87,15 +87,15 @@ fn start_time(pod: &PodInfo) -> Timestamp {
         .map_or(Timestamp::MAX, |t| t.0)
 }
 
-/// Most important first: priority, then age.
+/// Most important first: the higher priority, then the earlier start (`util.MoreImportantPod`).
 fn compare_importance(a: &PodInfo, b: &PodInfo) -> std::cmp::Ordering {
     b.priority()
         .cmp(&a.priority())
         .then_with(|| start_time(a).cmp(&start_time(b)))
 }
 
-/// Whether a pod may drive others away at all.
-pub fn is_allowed(pod: &PodInfo) -> bool {
+/// Whether the pod's `preemptionPolicy` allows it to preempt others.
+pub fn may_preempt(pod: &PodInfo) -> bool {
     pod.spec().preemption_policy.as_deref() != Some("Never")
 }
 
@@ -107,10 +107,10 @@ pub fn nominated_position(attempt: &Attempt<'_>, unplaced: &FitError) -> Option<
     (!hopeless).then_some(at)
 }
 
-/// Why a pod may not preempt now; `None` if it may.
+/// Why a pod may not preempt now (`PodEligibleToPreemptOthers`); `None` if it may.
 fn ineligible_to_preempt(attempt: &Attempt<'_>, unplaced: &FitError) -> Option<Outcome> {
     let (pod, nodes) = (attempt.pod, &attempt.snapshot.nodes);
-    if !is_allowed(pod) {
+    if !may_preempt(pod) {
         return Some(Outcome::Nothing(NEVER.to_owned()));
     }
     let at = nominated_position(attempt, unplaced)?;
@@ -125,9 +125,9 @@ fn ineligible_to_preempt(attempt: &Attempt<'_>, unplaced: &FitError) -> Option<O
 
 /// What limits preemption, beside priorities.
 pub struct Rules<'a> {
-    /// PodDisruptionBudgets: violated only if there is no other way.
+    /// PodDisruptionBudgets; they are violated only if every choice of victims violates one.
     pub budgets: &'a [&'a Budget],
-    /// Pods that are expected on a node.
+    /// Pods that are nominated to a node.
     pub nominated: Nominated<'a>,
     /// Whether a pod must not be preempted, whatever its priority.
     pub spares: &'a dyn Fn(&PodInfo) -> bool,
@@ -155,17 +155,17 @@ pub fn preempt(
                 .is_some_and(|r| r.code == Code::Unschedulable)
         })
         .collect();
-    let wanted = wanted(attempt.profile, candidates.len());
+    let wanted = num_candidates(attempt.profile, candidates.len());
     let mut found: Vec<Victims> = Vec::new();
     let mut reasons: BTreeMap<Reason, usize> = BTreeMap::new();
-    // Devices are allocated on one node after the other, and on none too many.
+    // The allocator tries one node at a time, and no more nodes than are needed.
     let together = match attempt.devices() {
         Some(_) => 1,
-        None => TOGETHER,
+        None => PARALLEL_NODES,
     };
     let judged = candidates.chunks(together).flat_map(|some| {
         let some = some.iter().map(|at| Candidate::new(attempt, *at, rules));
-        victims_on(attempt, some.collect(), rules.budgets)
+        dry_run_preemption(attempt, some.collect(), rules.budgets)
     });
     for outcome in judged {
         match outcome {
@@ -197,8 +197,8 @@ pub fn preempt(
     ))
 }
 
-/// How many candidate nodes to find.
-fn wanted(profile: &Profile, nodes: usize) -> usize {
+/// How many candidate nodes to find; the rule is that of upstream's `calculateNumCandidates`.
+fn num_candidates(profile: &Profile, nodes: usize) -> usize {
     let percentage = profile.min_candidate_nodes_percentage as usize;
     let share = nodes * percentage / 100;
     let least = profile.min_candidate_nodes_absolute as usize;
@@ -209,9 +209,9 @@ fn wanted(profile: &Profile, nodes: usize) -> usize {
 struct Candidate {
     /// The position of the node in the snapshot.
     at: usize,
-    /// Possible victims.
+    /// Pods of lower priority: the possible victims.
     lower: Vec<Arc<PodInfo>>,
-    /// Pods that are expected there.
+    /// Pods that are nominated to the node.
     nominated: Vec<Arc<PodInfo>>,
 }
 
@@ -227,8 +227,16 @@ impl Candidate {
         }
     }
 
-    /// The victims, or why preemption does not help.
-    fn victims(self, attempt: &Attempt<'_>, budgets: &[&Budget]) -> Result<Victims, Vec<Reason>> {
+    /// Selects the victims as upstream's `SelectVictimsOnNode`: removes all possible victims, then adds one after the other
+    /// again as long as the pod fits.
+    ///
+    /// # Errors
+    /// The reasons for which preemption does not help on the node.
+    fn select_victims(
+        self,
+        attempt: &Attempt<'_>,
+        budgets: &[&Budget],
+    ) -> Result<Victims, Vec<Reason>> {
         let node = &attempt.snapshot.nodes[self.at];
         let mut lower = self.lower;
         if lower.is_empty() {
@@ -240,10 +248,10 @@ impl Candidate {
         let fits = trial.filter().and_then(|()| attempt.allocate(node));
         fits.map_err(|r| r.reasons)?;
         lower.sort_by(|a, b| compare_importance(a, b));
-        let (violating, harmless) = split_by_budget(&lower, budgets);
+        let (violating, harmless) = split_by_pdb_violation(&lower, budgets);
         let mut victims = Vec::new();
         let mut violations = 0;
-        // Reprieve one pod after the other, pods protected by a budget first, as long as the preemptor still fits.
+        // Reprieve one pod after the other as long as the preemptor fits, those whose budget would be violated first.
         for (pod, violates) in violating
             .into_iter()
             .map(|p| (p, true))
@@ -265,20 +273,22 @@ impl Candidate {
     }
 }
 
-/// The victims on each node, in the order of the nodes.
-fn victims_on(
+/// The victims on each candidate node, in the order of the candidates.
+fn dry_run_preemption(
     attempt: &Attempt<'_>,
     candidates: Vec<Candidate>,
     budgets: &[&Budget],
 ) -> Vec<Result<Victims, Vec<Reason>>> {
-    let judge = |candidate: Candidate| candidate.victims(attempt, budgets);
+    let judge = |candidate: Candidate| candidate.select_victims(attempt, budgets);
     match candidates.len() {
         1 => candidates.into_iter().map(judge).collect(),
         _ => candidates.into_par_iter().map(judge).collect(),
     }
 }
 
-fn split_by_budget(
+/// Splits pods, most important first, into those whose eviction would violate a PodDisruptionBudget and the others
+/// (`filterPodsWithPDBViolation`).
+fn split_by_pdb_violation(
     pods: &[Arc<PodInfo>],
     budgets: &[&Budget],
 ) -> (Vec<Arc<PodInfo>>, Vec<Arc<PodInfo>>) {
@@ -297,7 +307,8 @@ fn split_by_budget(
     })
 }
 
-/// Upstream's order: fewest broken budgets, lowest highest victim, lowest sum, fewest victims, youngest first victim.
+/// The order of upstream's `pickOneNodeForPreemption`: fewest violated budgets, lowest priority of the most important
+/// victim, lowest sum of priorities, fewest victims, latest start of the earliest victim of the highest priority.
 fn compare_victims(a: &Victims, b: &Victims) -> std::cmp::Ordering {
     let highest = |v: &Victims| v.pods.first().map_or(i32::MIN, |p| p.priority());
     // Shifted so that more victims of negative priority do not rank better than fewer.

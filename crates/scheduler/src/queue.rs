@@ -290,8 +290,8 @@ impl Queue {
         }
     }
 
-    /// Waiting pods that one of the plugins rejected.
-    pub fn waiting_for(&self, plugins: PluginSet) -> Vec<Arc<PodInfo>> {
+    /// Unschedulable and gated pods that one of the plugins rejected, in the order of scheduling.
+    pub fn rejected_by(&self, plugins: PluginSet) -> Vec<Arc<PodInfo>> {
         let mut seen = FxHashSet::default();
         let mut out = Vec::new();
         for plugin in plugins.iter() {

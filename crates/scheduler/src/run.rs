@@ -202,7 +202,7 @@ impl Loop {
         }
     }
 
-    /// Takes in what has arrived.
+    /// Handles the inputs that have arrived.
     fn take(&mut self, first: Option<Input>) {
         let mut next = first.or_else(|| self.inputs.try_recv().ok());
         let mut left = BATCH;

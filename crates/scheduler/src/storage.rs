@@ -1,7 +1,8 @@
 //! Volumes, PersistentVolumeClaims, and the other objects that constrain pods with volumes.
 //!
-//! Beside observed objects there are *promises*: volumes and nodes chosen for the claims of a pod whose binding is
-//! being written. Until the writes end they count as if the API server had them, so that no volume is chosen twice.
+//! In addition to observed objects there are *assumed* decisions: volumes and nodes chosen for the claims of a pod whose
+//! binding is being written. Until the writes end they count as if the API server had them, so that no volume is chosen
+//! twice (upstream's assume caches of the volume binder).
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 /// Annotation of a volume: a controller bound it, not a user.
 pub const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 
-/// Everything about volumes.
+/// The storage objects of the cluster, and the decisions about them that are assumed.
 #[derive(Debug, Clone, Default)]
 pub struct Storage {
     /// The PersistentVolumeClaims by namespace and name.
@@ -35,7 +36,7 @@ pub struct Storage {
     pub classes: FxHashMap<String, Class>,
     /// How many volumes of a driver a node takes, by node and driver.
     pub limits: FxHashMap<String, FxHashMap<String, i64>>,
-    /// Volumes on their way to a node, there, or on their way off.
+    /// The VolumeAttachments: volumes that are being attached, are attached, or are being detached.
     pub attachments: Attachments,
     /// Drivers that publish CSIStorageCapacity.
     pub capacity_drivers: FxHashSet<String>,
@@ -46,20 +47,20 @@ pub struct Storage {
 }
 
 impl Storage {
-    /// The claim that a volume is for, if it is for one.
+    /// The claim that a volume is bound to or reserved for, by an assumed decision or else by its `claimRef`.
     pub fn holder<'a>(&'a self, name: &str, volume: &'a Volume) -> Option<&'a ClaimRef> {
-        let promised = self.assumed_volumes.get(name).and_then(|p| p.first());
-        promised.map(|(_, claim)| claim).or(volume.claim.as_ref())
+        let assumed = self.assumed_volumes.get(name).and_then(|p| p.first());
+        assumed.map(|(_, claim)| claim).or(volume.claim.as_ref())
     }
 
-    /// Volumes that are for a claim, by name.
+    /// Volumes that are bound to or reserved for a claim, with their names.
     pub fn own<'a>(&'a self, claim: &Key, uid: &Uid) -> Vec<(&'a str, &'a Volume)> {
-        // One that was chosen for the claim may be written to be for another one meanwhile.
-        let promised = self.assumed_volumes.iter();
-        let promised = promised
+        // Another component may have reserved a volume that was chosen for the claim for another claim meanwhile.
+        let assumed = self.assumed_volumes.iter();
+        let assumed = assumed
             .filter(|(_, p)| p.first().is_some_and(|(_, c)| c.key == *claim))
             .map(|(name, _)| name.as_str());
-        let mut names: Vec<&str> = self.volumes.pre_bound_to(claim).chain(promised).collect();
+        let mut names: Vec<&str> = self.volumes.pre_bound_to(claim).chain(assumed).collect();
         names.sort_unstable();
         names.dedup();
         let all = names.into_iter();
@@ -68,7 +69,7 @@ impl Storage {
             .collect()
     }
 
-    /// Volumes of a class that are for no claim, by name.
+    /// Volumes of a class that are neither bound to nor reserved for a claim, with their names.
     pub fn free(&self, class: &str) -> impl Iterator<Item = (&str, &Volume)> {
         let all = self.volumes.free(class);
         all.filter(|(name, volume)| self.holder(name, volume).is_none())
@@ -76,35 +77,35 @@ impl Storage {
 
     /// The node for which a volume is provisioned, if one was chosen.
     pub fn selected_node<'a>(&'a self, key: &Key, claim: &'a VolumeClaim) -> Option<&'a str> {
-        let promised = self.assumed_nodes.get(key).and_then(|p| p.first());
-        promised
+        let assumed = self.assumed_nodes.get(key).and_then(|p| p.first());
+        assumed
             .map(|(_, node)| &**node)
             .or(claim.selected_node.as_deref())
     }
 
-    /// A volume was chosen for a claim of a pod.
+    /// Assumes that a volume is bound to a claim of a pod.
     pub fn assume_volume(&mut self, pod: &Uid, volume: &str, claim: ClaimRef) {
-        let promises = self.assumed_volumes.entry(volume.to_owned()).or_default();
-        promises.push((pod.clone(), claim));
+        let assumed = self.assumed_volumes.entry(volume.to_owned()).or_default();
+        assumed.push((pod.clone(), claim));
     }
 
-    /// A node was chosen for a claim of a pod.
+    /// Assumes that the volume for a claim of a pod is provisioned for a node.
     pub fn assume_selected_node(&mut self, pod: &Uid, claim: &Key, node: &Arc<str>) {
-        let promises = self.assumed_nodes.entry(claim.clone()).or_default();
-        promises.push((pod.clone(), node.clone()));
+        let assumed = self.assumed_nodes.entry(claim.clone()).or_default();
+        assumed.push((pod.clone(), node.clone()));
     }
 
-    /// Whether a pod has promises.
+    /// Whether a decision about the volumes of a pod is assumed.
     pub fn has_assumed(&self, pod: &Uid) -> bool {
         let nodes = self.assumed_nodes.values().flatten().map(|(p, _)| p);
         let volumes = self.assumed_volumes.values().flatten().map(|(p, _)| p);
         nodes.chain(volumes).any(|p| p == pod)
     }
 
-    /// Drops the promises of a pod.
+    /// Drops the assumed decisions of a pod.
     pub fn forget(&mut self, pod: &Uid) {
-        fn forget_pod<K, T>(promises: &mut FxHashMap<K, Vec<(Uid, T)>>, pod: &Uid) {
-            promises.retain(|_, list| {
+        fn forget_pod<K, T>(assumed: &mut FxHashMap<K, Vec<(Uid, T)>>, pod: &Uid) {
+            assumed.retain(|_, list| {
                 list.retain(|(p, _)| p != pod);
                 !list.is_empty()
             });

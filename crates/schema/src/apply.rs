@@ -30,13 +30,25 @@ pub trait Versions {
     /// Checks the version of an entry.
     ///
     /// # Errors
-    /// Why objects cannot be converted to the version, where upstream fails the apply. The entries of other unknown versions are dropped.
-    fn check(&self, _api_version: &str) -> Result<(), String> {
+    /// Objects cannot be converted to the version, and upstream fails the apply. Entries of other unknown versions are
+    /// dropped.
+    fn check(&self, _api_version: &str) -> Result<(), VersionError> {
         Ok(())
     }
 
     /// Fields that a write through this version and subresource does not change, and so never owns.
     fn reset_fields(&self, api_version: &str) -> Set;
+}
+
+/// Why objects cannot be converted to the version that an entry names; the texts are upstream's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum VersionError {
+    /// The text is not `group/version` or `version`.
+    #[error("unexpected GroupVersion string: {0}")]
+    Malformed(String),
+    /// The definition of the custom resource does not have the version.
+    #[error("request to convert CR to an invalid group/version: {0}")]
+    Unknown(String),
 }
 
 /// Why an apply is refused.

@@ -29,11 +29,12 @@ pub use outcome::{DecodeError, Decoded, Empty, Mode, RawText};
 pub use raw::{may_have_raw, raw_texts, write_compact};
 pub use scalar::json_type;
 pub use shape::{normalize, zero};
-pub use unstructured::from_unstructured;
+pub use unstructured::{ConvertError, from_unstructured};
 
 /// Go's error about a text that is no time of RFC 3339; `None` if it is one.
 pub fn time_error(text: &str) -> Option<String> {
-    time::convert(text, false).err()
+    let error = time::convert(text, false).err()?;
+    Some(error.to_string())
 }
 
 /// Decodes the JSON text of an object; `schema` is none for custom resources.

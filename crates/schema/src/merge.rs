@@ -193,8 +193,8 @@ fn validate_list(items: &[Value], list: List<'_>, allow_duplicates: bool) -> Vec
                     }
                     place
                 }
-                Err(text) => {
-                    errors.push(Error::new(format!("element {index}: {text}")));
+                Err(error) => {
+                    errors.push(Error::new(format!("element {index}: {error}")));
                     return errors;
                 }
             }

@@ -212,13 +212,16 @@ impl Review<'_> {
                 "estimated rule cost",
                 compiled.cost.saturating_mul(count),
             );
-            if let Err(text) = &compiled.program {
-                self.errors
-                    .push(Error::invalid(&at_rule, shown.clone(), text));
+            if let Err(error) = &compiled.program {
+                let error = Error::invalid(&at_rule, shown.clone(), error.to_string());
+                self.errors.push(error);
             }
             let at_message = at.child("messageExpression");
             match &compiled.message {
-                Some(Err(text)) => self.errors.push(Error::invalid(&at_message, shown, text)),
+                Some(Err(error)) => {
+                    let error = Error::invalid(&at_message, shown, error.to_string());
+                    self.errors.push(error);
+                }
                 Some(Ok(_)) => self.cost(
                     &at_message,
                     "estimated messageExpression cost",

@@ -8,7 +8,7 @@ use std::sync::{Arc, Once};
 
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
-use crate::record::Record;
+use crate::record::{Record, RecordError};
 use crate::state::{State, Trimmed};
 use crate::{Error, FILE_NAME};
 
@@ -211,57 +211,70 @@ fn write(database: &Database, records: &[Record], trimmed: &Trimmed) -> Result<(
     Ok(())
 }
 
+/// Why the log cannot be replayed.
+#[derive(Debug, thiserror::Error)]
+enum ReplayError {
+    #[error(transparent)]
+    Database(redb::Error),
+    #[error("unknown format {0:?}")]
+    Format(Option<u64>),
+    #[error(transparent)]
+    Record(#[from] RecordError),
+}
+
+impl<E: Into<redb::Error>> From<E> for ReplayError {
+    fn from(error: E) -> Self {
+        Self::Database(error.into())
+    }
+}
+
 /// Rebuilds the state by applying the log in order; also returns the history that is no longer available to readers.
 pub(crate) fn replay(path: &Path, database: &Database) -> Result<(State, Trimmed), Error> {
-    let corrupt = |detail: String| Error::Corrupt {
+    replay_log(database).map_err(|error| Error::Corrupt {
         path: path.to_owned(),
-        detail,
-    };
-    let read = || -> Result<Result<(State, Trimmed), String>, redb::Error> {
-        let read = database.begin_read()?;
-        let format = read
-            .open_table(META)?
-            .get("format")?
-            .map(|value| value.value());
-        if format != Some(FORMAT) {
-            return Ok(Err(format!("unknown format {format:?}")));
-        }
-        let (mut state, mut garbage) = (State::default(), Trimmed::default());
-        for item in read.open_table(FLOORS)?.iter()? {
-            let (collection, floor) = item?;
-            let name: Arc<str> = collection.value().into();
-            state.collection_mut(&name).floor = floor.value();
-            state.revision = state.revision.max(floor.value());
-        }
-        let mut names: rustc_hash::FxHashSet<Arc<str>> = Default::default();
-        for item in read.open_table(LOG)?.iter()? {
-            let (revision, bytes) = item?;
-            let record = match Record::decode(revision.value(), bytes.value()) {
-                Ok(record) => record,
-                Err(error) => return Ok(Err(error.to_string())),
-            };
-            let name = match names.get(&record.collection) {
-                Some(known) => known.clone(),
-                None => {
-                    names.insert(record.collection.clone());
-                    record.collection
-                }
-            };
-            let collection = state.collection_mut(&name);
-            if revision.value() <= collection.floor {
-                let previous = collection.entries.get(&record.entry.key);
-                garbage.revisions.extend(previous.map(|it| it.revision));
-                garbage
-                    .revisions
-                    .extend(record.deleted.then(|| revision.value()));
+        detail: error.to_string(),
+    })
+}
+
+fn replay_log(database: &Database) -> Result<(State, Trimmed), ReplayError> {
+    let read = database.begin_read()?;
+    let meta = read.open_table(META)?;
+    let format = meta.get("format")?;
+    let format = format.map(|value| value.value());
+    if format != Some(FORMAT) {
+        return Err(ReplayError::Format(format));
+    }
+    let (mut state, mut garbage) = (State::default(), Trimmed::default());
+    let floors = read.open_table(FLOORS)?;
+    for item in floors.iter()? {
+        let (collection, floor) = item?;
+        let name: Arc<str> = collection.value().into();
+        state.collection_mut(&name).floor = floor.value();
+        state.revision = state.revision.max(floor.value());
+    }
+    let mut names: rustc_hash::FxHashSet<Arc<str>> = Default::default();
+    let log = read.open_table(LOG)?;
+    for item in log.iter()? {
+        let (revision, bytes) = item?;
+        let record = Record::decode(revision.value(), bytes.value())?;
+        let name = match names.get(&record.collection) {
+            Some(known) => known.clone(),
+            None => {
+                names.insert(record.collection.clone());
+                record.collection
             }
-            state.apply(&name, record.entry, record.deleted);
+        };
+        let collection = state.collection_mut(&name);
+        if revision.value() <= collection.floor {
+            let previous = collection.entries.get(&record.entry.key);
+            garbage.revisions.extend(previous.map(|it| it.revision));
+            garbage
+                .revisions
+                .extend(record.deleted.then(|| revision.value()));
         }
-        Ok(Ok((state, garbage)))
-    };
-    read()
-        .map_err(|error| corrupt(error.to_string()))?
-        .map_err(corrupt)
+        state.apply(&name, record.entry, record.deleted);
+    }
+    Ok((state, garbage))
 }
 
 thread_local! {

@@ -6,7 +6,7 @@ use crate::observer::{Observer, Place};
 use crate::pool::ViewState;
 
 impl<'a, O: Observer> Attempt<'a, O> {
-    /// Whether the device has a share already, so that its counters are paid for.
+    /// Whether the counters of the device are consumed already, because another claim or request shares the device.
     pub(crate) fn counters_paid(&self, place: &Place<'_>) -> bool {
         let picked = || self.scratch.picks.iter().any(|p| p.device == place.number);
         place.device.shareable
@@ -15,7 +15,7 @@ impl<'a, O: Observer> Attempt<'a, O> {
                 || self.scratch.left_behind.contains(&place.number))
     }
 
-    /// Whether others have shares of the device. Upstream only sees shares that take some capacity.
+    /// Whether other claims share the device. Upstream overlooks shares that consume no capacity.
     fn shared_before(&self, place: &Place<'_>) -> bool {
         let usage = &place.pool.usage;
         let takes_some = || {
@@ -56,6 +56,7 @@ impl<'a, O: Observer> Attempt<'a, O> {
         })
     }
 
+    /// Applies `op` to the remaining amount of each counter that the device in a slot consumes, and to the consumed amount.
     pub(super) fn charge(&mut self, part: u32, slot: u32, op: impl Fn(Amount, Amount) -> Amount) {
         let (part, table) = self.counter_table(part);
         let consumption = part.info().consumption(slot);
@@ -70,7 +71,7 @@ impl<'a, O: Observer> Attempt<'a, O> {
         }
     }
 
-    /// A part and the one whose counters it uses, which is nearly always itself.
+    /// A part and the part whose counters it uses; see [`PoolPart::counters_of`].
     fn counter_table(&self, part: u32) -> (&PoolPart<'a>, &PoolPart<'a>) {
         let own = &self.parts[part as usize];
         (

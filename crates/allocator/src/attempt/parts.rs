@@ -2,8 +2,8 @@
 
 use crate::cluster::Cluster;
 use crate::node::Node;
-use crate::outcome::{Error, ErrorKind};
-use crate::pool::{Pool, PoolInfo, ViewRef};
+use crate::outcome::Error;
+use crate::pool::{Pool, PoolInfo, ViewError, ViewRef};
 
 /// A pool in an attempt, or a part of it.
 pub(crate) struct PoolPart<'a> {
@@ -32,10 +32,13 @@ impl<'a> PoolPart<'a> {
 }
 
 /// The pools that a node sees, in the order in which they are tried.
+///
+/// # Errors
+/// A slice has a node selector that cannot be compiled; that is fatal, as in upstream.
 pub(crate) fn pools_of<'a>(cluster: &'a Cluster, node: &Node) -> Result<Vec<PoolPart<'a>>, Error> {
     let mut parts = Vec::with_capacity(4);
     let mut binding = Vec::new();
-    let found: Result<(), String> = cluster.each_pool(node, |pool| {
+    let gathered: Result<(), ViewError> = cluster.each_pool(node, |pool| {
         if let Some(view) = pool.info.view(node)? {
             let list = if view.binding {
                 &mut binding
@@ -53,12 +56,7 @@ pub(crate) fn pools_of<'a>(cluster: &'a Cluster, node: &Node) -> Result<Vec<Pool
         }
         Ok(())
     });
-    if let Err(text) = found {
-        return Err(Error {
-            kind: ErrorKind::Fatal,
-            text: format!("gather pool information: {text}"),
-        });
-    }
+    gathered.map_err(|error| Error::fatal(format!("gather pool information: {error}")))?;
     parts.append(&mut binding);
     Ok(parts)
 }

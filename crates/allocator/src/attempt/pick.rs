@@ -1,4 +1,4 @@
-//! Taking a device for a request and giving it back.
+//! Picking a device for a request, and reverting that.
 
 use super::{Attempt, Pick};
 use crate::Error;
@@ -8,7 +8,7 @@ use crate::observer::{Observer, Place, Rejection};
 use crate::taint::Taint;
 
 impl<'a, O: Observer> Attempt<'a, O> {
-    /// Whether what the request takes of each capacity is allowed and left.
+    /// Whether the amount that the request consumes of each capacity is allowed by its policy and available.
     pub(crate) fn capacity_fits(&self, alternative: &Alternative, place: &Place<'_>) -> bool {
         let device = place.device;
         if device.capacity.is_empty() {
@@ -59,7 +59,10 @@ impl<'a, O: Observer> Attempt<'a, O> {
         true
     }
 
-    /// Checks whether the selectable device can be used and, if so, marks it as picked. With `must`, a constraint that refuses is an error.
+    /// Checks whether a selectable device can be used and, if so, picks it. Returns whether it was picked.
+    ///
+    /// # Errors
+    /// With `must`, for allocation mode All: a constraint rejects the device.
     pub(crate) fn pick(&mut self, id: u32, place: &Place<'a>, must: bool) -> Result<bool, Error> {
         let claims = self.claims;
         let alternative = &claims.alternatives[id as usize];
@@ -84,7 +87,7 @@ impl<'a, O: Observer> Attempt<'a, O> {
         if self.features.device_taints && self.blocking_taint(alternative, place).is_some() {
             self.observer.rejected(id, place, Rejection::Taint);
             if counted && errors {
-                // Upstream forgets to give the counters back.
+                // Upstream does not restore the counters.
                 self.charge(place.part, place.slot, Amount::minus);
             }
             return Ok(false);
@@ -178,7 +181,7 @@ impl<'a, O: Observer> Attempt<'a, O> {
         taints.find(|taint| taint.prevents(tolerations))
     }
 
-    /// The checks of [`Attempt::pick`] that do not depend on other picks. For all that this refuses, `pick` refuses too.
+    /// The checks of [`Attempt::pick`] that do not depend on other picks: `pick` rejects every device that this rejects.
     pub(crate) fn could_pick(&self, alternative: &Alternative, place: &Place<'a>) -> bool {
         let device = place.device;
         if device.consumes_counters() {

@@ -1,4 +1,4 @@
-//! How many devices of a class claims may still get, whatever is free on nodes: for quotas, which are counted elsewhere.
+//! Budgets: how many devices of a class claims may still get. The scheduler derives them from quotas.
 
 use super::{Alternative, Claims, MAX_RESULTS, Mode, Request};
 
@@ -22,7 +22,7 @@ pub struct Excess<'a> {
 }
 
 impl Alternative {
-    /// The fewest and the most devices that it gets.
+    /// The fewest and the most devices that the alternative gets.
     fn bounds(&self) -> (i64, i64) {
         match self.mode {
             Mode::Exact(count) => (count.max(0), count.max(0)),
@@ -50,7 +50,7 @@ impl Claims {
             });
             self.alternatives[id].budget = budget.map(|at| at as u32);
         }
-        // A limit that no choice can reach makes no difference: the claims then share the answers of unlimited ones.
+        // Drop limits that no choice of alternatives can exceed, so that the claims share the cached answers of unlimited ones.
         let binds = |at: usize| self.most(at as u32) > self.budgets[at].left;
         let binding: Vec<bool> = (0..self.budgets.len()).map(binds).collect();
         let mut places = Vec::with_capacity(binding.len());

@@ -1,4 +1,4 @@
-//! From the claims of the API to what the search reads.
+//! Preparation of ResourceClaims for the search.
 
 use super::*;
 
@@ -9,8 +9,8 @@ pub(super) struct Builder<'a, C: ?Sized> {
     pub(super) known: Vec<Arc<Class>>,
 }
 
-/// The fields that requests and sub-requests have in common.
-struct Wanted<'a> {
+/// The fields that requests and subrequests have in common.
+struct RequestFields<'a> {
     name: &'a str,
     class: &'a str,
     mode: &'a str,
@@ -65,7 +65,7 @@ impl<C: Classes + ?Sized> Builder<'_, C> {
             if list.is_empty() {
                 let default = api::ExactDeviceRequest::default();
                 let exactly = request.exactly.as_ref().unwrap_or(&default);
-                let wanted = Wanted {
+                let wanted = RequestFields {
                     name: &request.name,
                     class: &exactly.device_class_name,
                     mode: exactly.allocation_mode.as_deref().unwrap_or_default(),
@@ -82,7 +82,7 @@ impl<C: Classes + ?Sized> Builder<'_, C> {
                 ));
             }
             for sub in list {
-                let wanted = Wanted {
+                let wanted = RequestFields {
                     name: &sub.name,
                     class: &sub.device_class_name,
                     mode: sub.allocation_mode.as_deref().unwrap_or_default(),
@@ -163,7 +163,7 @@ impl<C: Classes + ?Sized> Builder<'_, C> {
         &mut self,
         claim: &Claim,
         result_name: SmolStr,
-        wanted: &Wanted<'_>,
+        wanted: &RequestFields<'_>,
     ) -> Alternative {
         let mode = match wanted.mode {
             "ExactCount" => Mode::Exact(wanted.count),
@@ -198,7 +198,7 @@ impl<C: Classes + ?Sized> Builder<'_, C> {
 
     fn check_alternative(
         &self,
-        wanted: &Wanted<'_>,
+        wanted: &RequestFields<'_>,
         mode: Mode,
         class: Option<&Arc<Class>>,
     ) -> Option<String> {

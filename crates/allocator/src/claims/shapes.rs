@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Alternative, Claim, Claims, Class, Constraint, Request};
 use crate::selector::Selector;
 
-/// Limit of known shapes.
+/// Limit of remembered shapes.
 pub(crate) const LIMIT: usize = 16;
 
 /// The shapes of recently prepared claims: nearly all claims of a cluster come from a few templates.
@@ -15,7 +15,7 @@ pub(crate) const LIMIT: usize = 16;
 /// claims that differ only in their names.
 #[derive(Debug, Default)]
 pub struct ClaimShapes {
-    /// One of each form, that of the last claims first.
+    /// Claims of each shape, the most recently used first.
     recent: VecDeque<Claims>,
 }
 
@@ -23,11 +23,14 @@ impl ClaimShapes {
     /// Assigns claims the shape of earlier ones with equal requests and classes. All must be prepared for the same
     /// features.
     pub fn recognize(&mut self, claims: &mut Claims) {
-        // Errors have names in them.
+        // The texts of errors contain the names of claims.
         if claims.have_errors() {
             return;
         }
-        let known = self.recent.iter().position(|known| known.asks_like(claims));
+        let known = self
+            .recent
+            .iter()
+            .position(|known| known.is_equivalent(claims));
         match known.and_then(|at| self.recent.remove(at)) {
             Some(known) => {
                 claims.shape = known.shape;
@@ -41,8 +44,8 @@ impl ClaimShapes {
     }
 }
 
-/// Whether two lists are alike, one by one.
-fn alike<T>(a: &[T], b: &[T], same: impl Fn(&T, &T) -> bool) -> bool {
+/// Whether the elements of two lists are equivalent, one by one.
+fn all_equivalent<T>(a: &[T], b: &[T], same: impl Fn(&T, &T) -> bool) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b))
 }
 
@@ -58,8 +61,8 @@ impl Claims {
             || self.alternatives.iter().any(|a| a.error.is_some())
     }
 
-    /// Whether the search cannot distinguish them, if they are valid.
-    fn asks_like(&self, other: &Self) -> bool {
+    /// Whether the search gives the same answer for both, if they are valid: they differ only in names and configuration.
+    fn is_equivalent(&self, other: &Self) -> bool {
         let Self {
             shape: _,
             attributes: _,
@@ -70,14 +73,18 @@ impl Claims {
             any_class_config: _,
             error: _,
         } = self;
-        alike(claims, &other.claims, Claim::asks_like)
-            && alike(alternatives, &other.alternatives, Alternative::asks_like)
-            && alike(budgets, &other.budgets, |a, b| a.left == b.left)
+        all_equivalent(claims, &other.claims, Claim::is_equivalent)
+            && all_equivalent(
+                alternatives,
+                &other.alternatives,
+                Alternative::is_equivalent,
+            )
+            && all_equivalent(budgets, &other.budgets, |a, b| a.left == b.left)
     }
 }
 
 impl Claim {
-    fn asks_like(&self, other: &Self) -> bool {
+    fn is_equivalent(&self, other: &Self) -> bool {
         let Self {
             shown: _,
             name: _,
@@ -86,13 +93,13 @@ impl Claim {
             constraint_error: _,
             config: _,
         } = self;
-        alike(requests, &other.requests, Request::asks_like)
-            && alike(constraints, &other.constraints, Constraint::asks_like)
+        all_equivalent(requests, &other.requests, Request::is_equivalent)
+            && all_equivalent(constraints, &other.constraints, Constraint::is_equivalent)
     }
 }
 
 impl Request {
-    fn asks_like(&self, other: &Self) -> bool {
+    fn is_equivalent(&self, other: &Self) -> bool {
         let Self {
             name: _,
             is_list,
@@ -104,14 +111,14 @@ impl Request {
 }
 
 impl Constraint {
-    fn asks_like(&self, other: &Self) -> bool {
+    fn is_equivalent(&self, other: &Self) -> bool {
         let Self { kind, attribute } = self;
         (*kind, attribute) == (other.kind, &other.attribute)
     }
 }
 
 impl Alternative {
-    fn asks_like(&self, other: &Self) -> bool {
+    fn is_equivalent(&self, other: &Self) -> bool {
         let Self {
             claim,
             request,
@@ -128,8 +135,8 @@ impl Alternative {
             error: _,
         } = self;
         (*claim, *request, *mode, *admin) == (other.claim, other.request, other.mode, other.admin)
-            && class.asks_like(&other.class)
-            && alike(selectors, &other.selectors, same_selector)
+            && class.is_equivalent(&other.class)
+            && all_equivalent(selectors, &other.selectors, same_selector)
             && *tolerations == other.tolerations
             && *capacity == other.capacity
             && *budget == other.budget
@@ -138,13 +145,13 @@ impl Alternative {
 }
 
 impl Class {
-    fn asks_like(&self, other: &Self) -> bool {
+    fn is_equivalent(&self, other: &Self) -> bool {
         let Self {
             name: _,
             selectors,
             config: _,
         } = self;
-        alike(selectors, &other.selectors, same_selector)
+        all_equivalent(selectors, &other.selectors, same_selector)
     }
 }
 

@@ -6,8 +6,8 @@ use k8s_openapi::api::resource::v1 as api;
 
 use super::Cluster;
 use crate::features::Features;
-use crate::node::Node;
-use crate::selector::{Device, Selector, SelectorCache};
+use crate::node::{Node, NodeSelectorError};
+use crate::selector::{Device, Selector, SelectorCache, SelectorError};
 
 /// What a device class selects, compiled.
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ impl ClassSelectors {
     ///
     /// # Errors
     /// When one cannot be evaluated for it.
-    pub(super) fn select(&self, device: &Device) -> Result<bool, String> {
+    pub(super) fn select(&self, device: &Device) -> Result<bool, SelectorError> {
         for selector in &self.0 {
             if !selector.matches(device)? {
                 return Ok(false);
@@ -48,12 +48,23 @@ pub struct DeviceCount {
     pub in_use: i64,
 }
 
+/// Why the devices of a class on a node cannot be counted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CountError {
+    /// A selector of the class has no answer for a device.
+    #[error(transparent)]
+    Selector(#[from] SelectorError),
+    /// The selector for the nodes of a slice or device cannot be compiled.
+    #[error(transparent)]
+    NodeSelector(#[from] NodeSelectorError),
+}
+
 impl Cluster {
     /// Counts the devices that a node sees and a class selects. Takes time in proportion to the devices on the node.
     ///
     /// # Errors
-    /// When a selector of the class cannot be evaluated for one of them, or the selector for nodes of a slice.
-    pub fn count(&self, node: &Node, class: &ClassSelectors) -> Result<DeviceCount, String> {
+    /// See [`CountError`]; the first problem ends the count.
+    pub fn count(&self, node: &Node, class: &ClassSelectors) -> Result<DeviceCount, CountError> {
         let mut count = DeviceCount::default();
         self.each_pool(node, |pool| {
             for slot in 0..pool.info.slots() as u32 {
@@ -63,7 +74,7 @@ impl Cluster {
                 } else {
                     &slice.scope
                 };
-                if slice.ignored || !scope.matches(node)? {
+                if slice.ignored || !scope.matches(node).map_err(NodeSelectorError::clone)? {
                     continue;
                 }
                 if class.select(&device.cel)? {
@@ -71,7 +82,7 @@ impl Cluster {
                     count.in_use += i64::from(pool.usage.device(&device.name).is_some());
                 }
             }
-            Ok::<(), String>(())
+            Ok::<(), CountError>(())
         })?;
         Ok(count)
     }

@@ -152,7 +152,11 @@ pub(super) fn explain<O: Observer>(
     let needs = fixed_count(alternative).unwrap_or_else(|| selected(&stages));
     // Devices that fail a later check would not help, even if they passed it.
     let last = hopeless(&stages, needs).unwrap_or(usize::MAX);
-    let nearest = nearest.into_iter().rev().find(|(stage, _)| *stage <= last);
+    let mut nearest = nearest.into_iter().rev().find(|(stage, _)| *stage <= last);
+    if in_class(&stages) > 0 {
+        // Where the class has devices, those outside of it are of another kind: there are not enough.
+        nearest = nearest.filter(|(stage, _)| stages[*stage].kind != StageKind::Class);
+    }
     constraints(attempt, alternative, &passed, &mut stages);
     let (claim, request) = shown_request(claims, alternative);
     let mut explanation = RequestExplanation {
@@ -177,6 +181,12 @@ pub(super) fn explain<O: Observer>(
 fn hopeless(stages: &[Stage], needs: i64) -> Option<usize> {
     let short = stages.iter().position(|stage| stage.left < needs.max(1));
     short.filter(|at| stages[*at].kind <= StageKind::Node)
+}
+
+/// How many devices the class selects.
+fn in_class(stages: &[Stage]) -> i64 {
+    let last = stages.iter().rev().find(|s| s.kind == StageKind::Class);
+    last.map_or(0, |s| s.left)
 }
 
 /// How many devices class and request select for the node. "All" is all of these, so that later checks must not lose any.
@@ -263,7 +273,7 @@ pub(super) fn first_failing<O: Observer>(
                 };
                 match list.next()?.matches(&device.cel) {
                     Ok(matches) => !matches,
-                    Err(error) => return Some((stage, Some(error))),
+                    Err(error) => return Some((stage, Some(error.to_string()))),
                 }
             }
             StageKind::Node => {
@@ -271,7 +281,7 @@ pub(super) fn first_failing<O: Observer>(
                 match device.scope.matches(attempt.node) {
                     _ if !per_device => false,
                     Ok(matches) => !matches || device.scope.has_several_terms(),
-                    Err(error) => return Some((stage, Some(error.to_owned()))),
+                    Err(error) => return Some((stage, Some(error.to_string()))),
                 }
             }
             StageKind::Taints => attempt.blocking_taint(alternative, place).is_some(),

@@ -32,7 +32,7 @@ impl Allocator {
         let Ok(parts) = pools_of(cluster, node) else {
             return (nearness, work);
         };
-        let (mut scratch, mut nothing) = (Scratch::default(), ());
+        let (mut scratch, mut observer) = (Scratch::default(), ());
         let policy = Policy::FirstFit;
         let attempt = Attempt::new(
             cluster,
@@ -41,7 +41,7 @@ impl Allocator {
             policy,
             parts,
             &mut scratch,
-            &mut nothing,
+            &mut observer,
         );
         for request in claims.claims.iter().flat_map(|c| &c.requests) {
             let (first, end) = request.alternatives;
@@ -97,8 +97,8 @@ fn reach<O: Observer>(attempt: &Attempt<'_, O>, id: u32, work: &mut usize) -> (b
     if short.kind > StageKind::Node {
         return (false, order(short.kind), short.left);
     }
-    // There are too few whatever others hold. However many devices of other kinds a node has, they bring it no nearer
-    // than a single one of those that are wanted.
+    // There are too few devices even if none were in use. A node with one selected device is nearer than a node with any
+    // number of devices that are not selected.
     let selected = filter_counts::selected(&stages) + withheld;
     if selected > 0 {
         return (false, order(StageKind::Node), selected);

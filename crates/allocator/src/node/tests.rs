@@ -3,14 +3,14 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn matches(terms: Value) -> Result<bool, String> {
+fn matches(terms: Value) -> Result<bool, NodeSelectorError> {
     let selector: core::NodeSelector =
         serde_json::from_value(json!({"nodeSelectorTerms": terms})).unwrap();
     let node = Node::new("n1", [("zone", "a"), ("gpus", "4")]);
     NodeSelector::compile(&selector).map(|s| s.matches(&node))
 }
 
-fn expression(key: &str, operator: &str, values: Value) -> Result<bool, String> {
+fn expression(key: &str, operator: &str, values: Value) -> Result<bool, NodeSelectorError> {
     matches(json!([{"matchExpressions": [{"key": key, "operator": operator, "values": values}]}]))
 }
 
@@ -57,15 +57,27 @@ fn fields_are_the_name() {
 #[test]
 fn errors() {
     assert_eq!(
-        expression("zone", "Like", json!(["a"])).unwrap_err(),
+        expression("zone", "Like", json!(["a"]))
+            .unwrap_err()
+            .to_string(),
         "failed to parse node selector &NodeSelector{NodeSelectorTerms:[]NodeSelectorTerm{NodeSelectorTerm{MatchExpressions:[]NodeSelectorRequirement{NodeSelectorRequirement{Key:zone,Operator:Like,Values:[a],},},MatchFields:[]NodeSelectorRequirement{},},},}: nodeSelectorTerms[0].matchExpressions[0].operator: Invalid value: \"Like\": not a valid selector operator"
     );
-    for (operator, values) in [
-        ("In", json!([])),
-        ("Exists", json!(["a"])),
-        ("Gt", json!(["x"])),
-        ("Lt", json!([])),
+    for (operator, values, reason) in [
+        ("In", json!([]), RequirementError::NoValues),
+        (
+            "Exists",
+            json!(["a", "b"]),
+            RequirementError::Values(vec!["a".into(), "b".into()]),
+        ),
+        ("Gt", json!(["x"]), RequirementError::NotAnInteger),
+        ("Lt", json!([]), RequirementError::NotOneValue),
     ] {
-        assert!(expression("zone", operator, values).is_err(), "{operator}");
+        let error = expression("zone", operator, values).unwrap_err();
+        assert_eq!(error.reason, reason, "{operator}");
     }
+    let values = RequirementError::Values(vec!["a".into(), "b".into()]);
+    assert_eq!(
+        values.to_string(),
+        r#".values: Invalid value: ["a","b"]: values set must be empty for exists and does not exist"#
+    );
 }

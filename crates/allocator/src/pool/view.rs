@@ -1,11 +1,28 @@
 //! The part of a pool that a node can access.
 
 use rustc_hash::FxHashSet;
+use smol_str::SmolStr;
 
 use super::PoolInfo;
 use crate::device::Scope;
-use crate::node::Node;
+use crate::node::{Node, NodeSelectorError};
 use crate::slice::Slice;
+
+/// Why it is unknown whether a node can access a slice; the text is upstream's.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ViewError {
+    #[error("failed to perform node selection for slice {slice}: {error}")]
+    Slice {
+        slice: SmolStr,
+        error: Box<NodeSelectorError>,
+    },
+    #[error("failed to perform node selection for device {device} in slice {slice}: {error}")]
+    Device {
+        slice: SmolStr,
+        device: SmolStr,
+        error: Box<NodeSelectorError>,
+    },
+}
 
 /// The part of a pool that a node can access.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,13 +85,14 @@ impl PoolInfo {
             .flatten();
     }
 
-    /// The view from a node. `None` when the pool does not exist there; the error is that of a node selector that cannot be read.
-    pub(crate) fn view(&self, node: &Node) -> Result<Option<ViewRef<'_>>, String> {
+    /// The view from a node; `None` when the pool does not exist there.
+    ///
+    /// # Errors
+    /// A node selector of the pool cannot be compiled.
+    pub(crate) fn view(&self, node: &Node) -> Result<Option<ViewRef<'_>>, ViewError> {
         if let Some(scope) = &self.uniform {
-            let matches = match scope.matches(node) {
-                Ok(matches) => matches,
-                Err(text) => return Err(self.selector_error(text)),
-            };
+            let matches = scope.matches(node);
+            let matches = matches.map_err(|error| self.selector_error(error))?;
             let view = if matches { &self.inside } else { &self.outside };
             return Ok(view.as_ref().map(ViewRef::Shared));
         }
@@ -90,42 +108,39 @@ impl PoolInfo {
             .map(|view| ViewRef::Own(Box::new(view))))
     }
 
-    fn reaches(&self, slice: &Slice, node: &Node) -> Result<bool, String> {
-        match &slice.scope {
-            Scope::PerDevice => {
-                for device in &slice.devices {
-                    match device.scope.matches(node) {
-                        Ok(true) => return Ok(true),
-                        Ok(false) => {}
-                        Err(text) => {
-                            return Err(format!(
-                                "failed to perform node selection for device {} in slice {}: {text}",
-                                device.name, slice.name
-                            ));
-                        }
-                    }
-                }
-                Ok(false)
+    /// Whether the node can access the slice, or one of its devices.
+    fn reaches(&self, slice: &Slice, node: &Node) -> Result<bool, ViewError> {
+        let Scope::PerDevice = slice.scope else {
+            return slice.scope.matches(node).map_err(|error| ViewError::Slice {
+                slice: slice.name.clone(),
+                error: Box::new(error.clone()),
+            });
+        };
+        for device in &slice.devices {
+            let matches = device.scope.matches(node);
+            let matches = matches.map_err(|error| ViewError::Device {
+                slice: slice.name.clone(),
+                device: device.name.clone(),
+                error: Box::new(error.clone()),
+            })?;
+            if matches {
+                return Ok(true);
             }
-            scope => scope.matches(node).map_err(|text| {
-                format!(
-                    "failed to perform node selection for slice {}: {text}",
-                    slice.name
-                )
-            }),
         }
+        Ok(false)
     }
 
-    fn selector_error(&self, text: &str) -> String {
+    /// The error of the node selector that all slices without counters have in common; upstream finds it in the first.
+    fn selector_error(&self, error: &NodeSelectorError) -> ViewError {
         let slice = self
             .rest
             .iter()
             .map(|m| &self.members[*m as usize].slice)
             .find(|s| !s.has_counters());
-        format!(
-            "failed to perform node selection for slice {}: {text}",
-            slice.map_or("", |s| s.name.as_str())
-        )
+        ViewError::Slice {
+            slice: slice.map(|s| s.name.clone()).unwrap_or_default(),
+            error: Box::new(error.clone()),
+        }
     }
 
     /// The newest generation on all nodes: its state, and all its devices in any state.

@@ -27,7 +27,7 @@ fn solve(problem: &Problem, selectors: &SelectorCache) -> Vec<NodeResult> {
         match allocator.allocate(&cluster, node, &claims, &Limits::default()) {
             Outcome::Allocated(found) => match found.results(&claims, &mut || "share".into()) {
                 Ok(results) => result.allocations = Some(results),
-                Err(error) => result.error = Some(error),
+                Err(error) => result.error = Some(error.to_string()),
             },
             Outcome::DoesNotFit => {}
             Outcome::Failed(error) => result.error = Some(error.text),

@@ -31,6 +31,21 @@ pub struct Args {
 }
 
 impl Args {
+    /// The flags with their values, for `/flagz`.
+    pub fn shown(&self) -> [(&'static str, String); 5] {
+        let path = |path: &Option<PathBuf>| {
+            let path = path.as_deref().unwrap_or("".as_ref());
+            path.display().to_string()
+        };
+        [
+            ("audit-policy-file", path(&self.audit_policy_file)),
+            ("audit-log-path", path(&self.audit_log_path)),
+            ("audit-log-maxsize", self.audit_log_maxsize.to_string()),
+            ("audit-log-maxbackup", self.audit_log_maxbackup.to_string()),
+            ("audit-log-maxage", self.audit_log_maxage.to_string()),
+        ]
+    }
+
     /// The log, if there is one.
     pub fn audit(&self) -> anyhow::Result<Option<Arc<Audit>>> {
         const DEFAULT_SIZE: u64 = 100;

@@ -39,6 +39,31 @@ pub struct Args {
 }
 
 impl Args {
+    /// The flags with their values, for `/flagz`.
+    pub fn shown(&self) -> [(&'static str, String); 7] {
+        [
+            (
+                "max-requests-inflight",
+                self.max_requests_inflight.to_string(),
+            ),
+            (
+                "max-mutating-requests-inflight",
+                self.max_mutating_requests_inflight.to_string(),
+            ),
+            (
+                "enable-priority-and-fairness",
+                self.enable_priority_and_fairness.to_string(),
+            ),
+            ("request-timeout", in_go(self.request_timeout)),
+            ("min-request-timeout", self.min_request_timeout.to_string()),
+            (
+                "http2-max-streams-per-connection",
+                self.http2_max_streams_per_connection.to_string(),
+            ),
+            ("max-connections", self.max_connections.to_string()),
+        ]
+    }
+
     /// The limits, and as many open files as the system allows.
     pub fn limits(&self) -> anyhow::Result<Limits> {
         let (reads, writes) = (
@@ -72,6 +97,23 @@ impl Args {
             max_connections,
             ..Limits::default()
         })
+    }
+}
+
+/// A time as Go prints it.
+fn in_go(time: Duration) -> String {
+    let (whole, rest) = (time.as_secs(), time.subsec_nanos());
+    let seconds = match rest {
+        0 => (whole % 60).to_string(),
+        _ => {
+            let text = format!("{}.{rest:09}", whole % 60);
+            text.trim_end_matches('0').to_owned()
+        }
+    };
+    match (whole / 3600, whole / 60 % 60) {
+        (0, 0) => format!("{seconds}s"),
+        (0, minutes) => format!("{minutes}m{seconds}s"),
+        (hours, minutes) => format!("{hours}h{minutes}m{seconds}s"),
     }
 }
 

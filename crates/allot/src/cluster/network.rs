@@ -1,4 +1,4 @@
-//! The network of a cluster's pods.
+//! The network of a cluster's pods, and the socket for plugins that adjust it and their containers.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -43,12 +43,17 @@ pub struct Args {
     /// Directories of CNI plugins; the first that has a plugin counts
     #[arg(long, value_name = "DIR", value_delimiter = ',', default_values = allot_node::CNI_BIN_DIRS)]
     pub cni_bin_dir: Vec<PathBuf>,
+    /// Socket for NRI plugins, usually /var/run/nri/nri.sock: programs on the node that adjust containers, and are as powerful
+    /// as root. For one node; needs root; not with --runtime cri or simulated
+    #[arg(long, value_name = "PATH")]
+    pub nri_socket: Option<PathBuf>,
 }
 
 /// How pods are connected.
 #[derive(Debug)]
 pub(super) struct PodNetworks {
     settings: NetworkSettings,
+    nri_socket: Option<PathBuf>,
     bridge: Option<Bridge>,
     /// The cluster cannot be started again: its bridge ends with it, also if it fails to start.
     temporary: bool,
@@ -72,6 +77,9 @@ impl PodNetworks {
     ) -> anyhow::Result<Self> {
         let (nodes, runtime, args) = (args.nodes, args.runtime, &args.network);
         let wanted = args.pod_network;
+        if args.nri_socket.is_some() {
+            allot_node::check_nri(runtime.into(), nodes)?;
+        }
         anyhow::ensure!(
             wanted == PodNetwork::Host || runtime != Runtime::Cri,
             "--pod-network is not possible with --runtime cri: the container runtime connects pods by itself"
@@ -107,6 +115,7 @@ impl PodNetworks {
         }
         Ok(Self {
             settings,
+            nri_socket: args.nri_socket.clone(),
             bridge,
             temporary,
         })
@@ -128,6 +137,7 @@ impl PodNetworks {
         config: &mut Config,
     ) -> anyhow::Result<()> {
         config.network = self.settings.clone();
+        config.nri_socket.clone_from(&self.nri_socket);
         let host = self.gateway().unwrap_or(server.ip());
         config.api_server = Some(SocketAddr::new(host, server.port()));
         if let Some(bridge) = &self.bridge {

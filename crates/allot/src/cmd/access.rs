@@ -9,7 +9,7 @@ use kube::config::Kubeconfig;
 
 use super::component::{self, Watches};
 use crate::clusters::record::{self, Record};
-use crate::clusters::{default_directory, flags};
+use crate::clusters::{default_directory, flags, registry};
 
 /// The selected cluster and identity.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -33,6 +33,8 @@ struct Surroundings {
     in_pod: bool,
     /// The kubeconfig of `allot up`, if it exists.
     up: Option<PathBuf>,
+    /// Those of other clusters of `allot up` that run, such as `allot up --name NAME`.
+    others: Vec<PathBuf>,
 }
 
 /// The source of the configuration.
@@ -47,6 +49,14 @@ enum ConfigSource {
 }
 
 impl Access {
+    /// As the flags with these values select it.
+    pub fn of(kubeconfig: Option<PathBuf>, context: Option<String>) -> Self {
+        Self {
+            kubeconfig,
+            context,
+        }
+    }
+
     /// Whether a flag selects the cluster.
     pub fn is_given(&self) -> bool {
         self.kubeconfig.is_some() || self.context.is_some()
@@ -140,9 +150,14 @@ impl Access {
         if around.in_pod {
             return Ok(ConfigSource::Pod);
         }
-        match &around.up {
-            Some(file) => Ok(ConfigSource::Up(file.clone())),
-            None => anyhow::bail!(
+        match (&around.up, around.others.as_slice()) {
+            (Some(file), _) => Ok(ConfigSource::Up(file.clone())),
+            (None, [only]) => Ok(ConfigSource::Up(only.clone())),
+            (None, [_, _, ..]) => anyhow::bail!(
+                "several clusters of `allot up` run: name one of their kubeconfigs with --kubeconfig: {}",
+                shown(&around.others)
+            ),
+            (None, []) => anyhow::bail!(
                 "no cluster found: there is no $KUBECONFIG, no ~/.kube/config, no service account of a pod and no `allot up`; name a kubeconfig with --kubeconfig"
             ),
         }
@@ -161,6 +176,11 @@ impl Surroundings {
             home: config.filter(|file| file.exists()),
             in_pod: host.is_some_and(|host| !host.is_empty()) && account.exists(),
             up: up.filter(|file| file.exists()),
+            others: registry::all()
+                .into_iter()
+                .filter(|record| record.alive().is_some() && record.kubeconfig.exists())
+                .map(|record| record.kubeconfig)
+                .collect(),
         }
     }
 }

@@ -216,7 +216,7 @@ fn solve_node(
     match &outcome {
         Outcome::Allocated(found) => match found.results(claims, &mut share_id) {
             Ok(results) => result.allocations = Some(results),
-            Err(error) => result.error = Some(error),
+            Err(error) => result.error = Some(error.to_string()),
         },
         Outcome::DoesNotFit | Outcome::Interrupted => {}
         Outcome::Failed(error) => result.error = Some(error.to_string()),

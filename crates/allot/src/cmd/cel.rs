@@ -104,8 +104,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         devices = select(&read_slices(file)?, &args)?;
     } else if args.is_about_cluster() {
         let source = &args.source;
-        let snapshot =
-            component::block_on(async move |_| source.snapshot(Kinds::Devices, None).await)?;
+        let snapshot = component::read(source.snapshot(Kinds::Devices, None))?;
         super::may_list(&snapshot, "ResourceSlice", "devices")?;
         devices = select(&snapshot.objects, &args)?;
         if let Some(class) = &args.class {

@@ -9,7 +9,7 @@ use allot_scheduler::core::allocator_features;
 use kube::Client;
 use serde::Serialize;
 
-use super::snapshot::{Kinds, Snapshot, Source, watch};
+use super::snapshot::{Kinds, Snapshot, Source, is_away, watch};
 use super::{component, output};
 
 mod classes;
@@ -52,7 +52,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     class: Option<String>,
     /// Only devices of claims in this namespace
-    #[arg(long, short, value_name = "NAME")]
+    #[arg(long, short, value_name = "NAME", value_parser = super::namespace_name)]
     namespace: Option<String>,
     /// Devices of claims in all namespaces, which is the default
     #[arg(
@@ -101,10 +101,11 @@ enum Format {
 pub fn run(args: Args) -> anyhow::Result<()> {
     component::block_on(async move |shutdown| {
         let wanted = args.namespace.as_deref();
-        let (mut snapshot, client) = args
-            .source
-            .snapshot_and_client(Kinds::Devices, wanted)
-            .await?;
+        let read = args.source.snapshot_and_client(Kinds::Devices, wanted);
+        let (mut snapshot, client) = tokio::select! {
+            read = read => read?,
+            () = shutdown.cancelled() => anyhow::bail!(component::INTERRUPTED),
+        };
         let features = allocator_features(&snapshot.features());
         let devices = select(&args, &snapshot, features)?;
         if let (Some(age), Format::Text | Format::Wide) = (snapshot.age(), args.output) {
@@ -346,12 +347,30 @@ impl Screen<'_> {
         loop {
             // Heartbeats of nodes change nothing.
             snapshot.watching.retain(|w| w.kind() != "Node");
-            watch(client, snapshot, |snapshot| self.print_changes(snapshot)).await?;
-            // A watch ends regularly; missed changes are in the next list.
-            tokio::time::sleep(AGAIN).await;
-            let wanted = self.args.namespace.as_deref();
-            *snapshot = Snapshot::take(client, Kinds::Devices, wanted).await?;
+            match watch(client, snapshot, |snapshot| self.print_changes(snapshot)).await {
+                Err(error) if !is_away(&error) => return Err(error),
+                // A watch ends regularly; missed changes are in the next list.
+                _ => *snapshot = self.list_again(client).await?,
+            }
             self.print_changes(snapshot)?;
+        }
+    }
+
+    /// A new list, as soon as the server answers: it may be started again just now.
+    async fn list_again(&self, client: &Client) -> anyhow::Result<Snapshot> {
+        let wanted = self.args.namespace.as_deref();
+        let mut is_told = false;
+        loop {
+            tokio::time::sleep(AGAIN).await;
+            match Snapshot::take(client, Kinds::Devices, wanted).await {
+                Err(error) if is_away(&error) => {
+                    if !is_told {
+                        eprintln!("warning: {}; it is tried again", crate::describe(&error));
+                    }
+                    is_told = true;
+                }
+                done => return done,
+            }
         }
     }
 

@@ -70,7 +70,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     component::block_on(async move |shutdown| {
         let client = args.access.client("allot-drain-driver").await?;
         // Watches would wait for it silently.
-        let answer = client.apiserver_version().await;
+        let answer = tokio::select! {
+            answer = client.apiserver_version() => answer,
+            () = shutdown.cancelled() => anyhow::bail!(component::INTERRUPTED),
+        };
         answer.map_err(super::snapshot::api_error)?;
         let rules = rules(&client).await?;
         rights::check(&client, args.undo, rules.is_some()).await?;

@@ -50,7 +50,7 @@ It requires permission to list the objects that decide where pods go. Where pods
 namespaces are not shown, \"does not fit\" is still true, and \"fits\" is a maybe.
 
 The exit status is 0 when all that was asked about fits or runs, 1 when something does
-not, 2 after an error, 3 when there is no such pod or claim.")]
+not, 2 after an error, 3 when there is no such pod, claim or namespace.")]
 pub struct Args {
     /// Name of the pod, or claim/NAME; default: all pending pods, or with -f the pods of the files
     #[arg(conflicts_with = "all_namespaces")]
@@ -59,7 +59,7 @@ pub struct Args {
     #[arg(hide = true, requires = "pod")]
     name: Option<String>,
     /// Namespace of the pod; default: that of the kubeconfig
-    #[arg(long, short)]
+    #[arg(long, short, value_parser = super::namespace_name)]
     namespace: Option<String>,
     /// All pending pods, in all namespaces
     #[arg(long, short = 'A', conflicts_with_all = ["namespace", "file"])]
@@ -108,6 +108,8 @@ enum Outcome {
     Fits,
     /// A pod or claim does not fit.
     DoesNotFit,
+    /// There was an error, which has been printed.
+    Failed,
 }
 
 impl Outcome {
@@ -121,9 +123,10 @@ impl Outcome {
 
 /// Runs the command. Its help describes the exit status.
 pub fn run(args: Args) -> ExitCode {
-    match component::block_on(async move |_| answer(args).await) {
+    match component::read(answer(args)) {
         Ok(Outcome::Fits) => ExitCode::SUCCESS,
         Ok(Outcome::DoesNotFit) => ExitCode::from(1),
+        Ok(Outcome::Failed) => ExitCode::from(2),
         Err(error) => {
             crate::print_error(&error);
             match error.is::<NotFound>() {
@@ -163,15 +166,23 @@ async fn answer(mut args: Args) -> anyhow::Result<Outcome> {
     if let (Some(age), false) = (snapshot.age(), json) {
         eprintln!("{age}");
     }
-    let warning = missing_namespace(&snapshot, &namespace);
-    if let Some(warning) = warning.filter(|_| !args.all_namespaces) {
-        eprintln!("{warning}");
+    if let Some(missing) = missing_namespace(&snapshot, &namespace).filter(|_| !args.all_namespaces)
+    {
+        // Nothing waits where nothing can be; pods in files may come with their namespace.
+        if args.pod.is_none() && args.file.is_empty() {
+            return Err(NotFound(missing).into());
+        }
+        eprintln!("warning: {missing}");
     }
     let mut cluster = ClusterObjects::new(snapshot, namespace.clone());
     let added = documents.into_iter().map(|Document { object, .. }| object);
     let added = cluster.add(added.collect())?;
     let mut loaded = cluster.load(config)?;
-    let out = &mut output::lines(args.output == Format::Yaml);
+    let mut out: Box<dyn Write> = match args.output {
+        Format::Text => Box::new(output::text()),
+        format => output::lines(format == Format::Yaml),
+    };
+    let out = &mut out;
     let Some(name) = args.pod else {
         return match args.file.is_empty() {
             true => {
@@ -186,7 +197,7 @@ async fn answer(mut args: Args) -> anyhow::Result<Outcome> {
                 }
                 let pending = Pending::new(&mut loaded, namespace);
                 pending.print(out, json)?;
-                Ok(Outcome::of(pending.all_fit()))
+                Ok(pending.outcome())
             }
             false => of_files(&mut loaded, &added, out, json),
         };
@@ -224,7 +235,7 @@ async fn read_cluster(args: &Args) -> anyhow::Result<(Snapshot, String, Option<k
     Ok((snapshot, namespace, client))
 }
 
-/// A warning about a namespace that does not exist, if those that do are known.
+/// What to say of a namespace that does not exist, if those that do are known.
 fn missing_namespace(snapshot: &Snapshot, namespace: &str) -> Option<String> {
     let all = snapshot.objects.iter();
     let all = all.filter(|object| object["kind"] == "Namespace");
@@ -235,7 +246,7 @@ fn missing_namespace(snapshot: &Snapshot, namespace: &str) -> Option<String> {
         return None;
     }
     let hint = allot_apimachinery::suggest::hint(namespace, names);
-    Some(format!("warning: there is no namespace {namespace}{hint}"))
+    Some(format!("there is no namespace {namespace}{hint}"))
 }
 
 fn prefixed<'a>(name: &'a str, prefixes: &[&str]) -> Option<&'a str> {

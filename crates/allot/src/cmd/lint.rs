@@ -39,7 +39,7 @@ pub struct Args {
     #[arg(long)]
     cluster: bool,
     /// Namespace of objects that do not name one
-    #[arg(long, short, value_name = "NAME")]
+    #[arg(long, short, value_name = "NAME", value_parser = super::namespace_name)]
     namespace: Option<String>,
     #[command(flatten)]
     source: Source,
@@ -54,7 +54,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             let (source, namespace) = (&args.source, args.namespace.as_deref());
             let other_release = args.cluster_version;
             let custom = check::undefined(&documents);
-            let (snapshot, custom, served) = component::block_on(async move |_| {
+            let (snapshot, custom, served) = component::read(async move {
                 let (snapshot, client) = source.snapshot_and_client(Kinds::All, namespace).await?;
                 let Some(client) = client else {
                     return anyhow::Ok((snapshot, Vec::new(), Vec::new()));

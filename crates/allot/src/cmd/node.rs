@@ -59,6 +59,10 @@ pub struct Args {
     /// Manifests of static pods, which also run while the API server is away: a directory or a file
     #[arg(long, value_name = "PATH")]
     pod_manifest_path: Option<PathBuf>,
+    /// Socket for NRI plugins, usually /var/run/nri/nri.sock: programs on the node that adjust containers, and are as powerful
+    /// as root. Needs root; not with --runtime cri or simulated
+    #[arg(long, value_name = "PATH")]
+    nri_socket: Option<PathBuf>,
     /// Unsafe sysctls that pods may set, besides the safe ones: names, or prefixes that end with *, for example kernel.msg*. Only
     /// sysctls of the IPC and network namespaces are possible
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
@@ -164,6 +168,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         config.network.mode = args.pod_network;
         config.network.conf_dir = args.cni_conf_dir.clone();
         config.network.bin_dirs = args.cni_bin_dir.clone();
+        config.nri_socket = args.nri_socket.clone();
         config.pod_manifest_path = args.pod_manifest_path.clone();
         config.sysctls = sysctls.clone();
         config.eviction = eviction.clone();
@@ -184,6 +189,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         args.pod_manifest_path.is_none() || configs.iter().all(|config| config.plugins),
         "--pod-manifest-path: several simulated nodes run no static pods"
     );
+    if args.nri_socket.is_some() {
+        allot_node::check_nri(args.runtime, args.nodes)?;
+    }
     super::component::block_on(async move |shutdown| {
         let client = super::component::client(args.kubeconfig.as_deref(), "allot-node").await?;
         let run = allot_node::run_fleet(client, configs, shutdown).await;

@@ -1,5 +1,6 @@
 //! Forms of output that commands share: tables, CSV, JSON and YAML.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 use serde::Serialize;
@@ -93,6 +94,58 @@ pub fn lines(yaml: bool) -> Box<dyn Write> {
     }
 }
 
+/// Standard output for text: what drivers and tenants wrote cannot control the terminal.
+pub fn text() -> Printable<io::StdoutLock<'static>> {
+    Printable(io::stdout().lock())
+}
+
+/// Writes text without characters that control a terminal; line breaks stay.
+#[derive(Debug)]
+pub struct Printable<W>(W);
+
+impl<W: Write> Write for Printable<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // The rest of a character comes with the next call.
+        let whole = match std::str::from_utf8(bytes) {
+            Ok(text) => text,
+            Err(error) if error.valid_up_to() > 0 => {
+                let (valid, _) = bytes.split_at(error.valid_up_to());
+                std::str::from_utf8(valid).unwrap_or_default()
+            }
+            Err(error) => return Err(io::Error::other(error)),
+        };
+        for line in whole.split_inclusive('\n') {
+            let (text, end) = match line.strip_suffix('\n') {
+                Some(text) => (text, "\n"),
+                None => (line, ""),
+            };
+            write!(self.0, "{}{end}", printable(text))?;
+        }
+        Ok(whole.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Text in which characters that control a terminal, or turn the direction of text around, are visible: `\u{1b}`.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    let controls =
+        |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    if !text.contains(controls) {
+        return Cow::Borrowed(text);
+    }
+    let mut safe = String::new();
+    for c in text.chars() {
+        match controls(c) {
+            true => safe.extend(c.escape_default()),
+            false => safe.push(c),
+        }
+    }
+    Cow::Owned(safe)
+}
+
 /// Prints rows as columns; the first row is the headings.
 pub fn table(out: &mut impl Write, rows: &[Vec<String>]) -> io::Result<()> {
     let widths = widths(rows);
@@ -107,7 +160,10 @@ pub fn widths(rows: &[Vec<String>]) -> Vec<usize> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        cells
+            .map(|cell| printable(cell).chars().count())
+            .max()
+            .unwrap_or(0)
     };
     (0..columns).map(width).collect()
 }
@@ -116,7 +172,7 @@ pub fn widths(rows: &[Vec<String>]) -> Vec<usize> {
 pub fn line(out: &mut impl Write, row: &[String], widths: &[usize]) -> io::Result<()> {
     let mut line = String::new();
     for (cell, width) in row.iter().zip(widths) {
-        line += &format!("{cell:width$}   ");
+        line += &format!("{:width$}   ", printable(cell));
     }
     writeln!(out, "{}", line.trim_end())
 }
@@ -152,6 +208,18 @@ mod tests {
         table(&mut out, &rows()).expect("written");
         let text = String::from_utf8(out).expect("UTF-8");
         assert_eq!(text, "A        LONG\nx, \"y\"\nz        1\n");
+    }
+
+    /// A driver's attribute could clear the screen, or look like other lines of the table.
+    #[test]
+    fn attack_text_does_not_control_the_terminal() {
+        let mut out = Vec::new();
+        let row = ["a\u{1b}[2Jb\nnode-9".to_owned(), "größe 🚀".to_owned()];
+        table(&mut out, &[row.to_vec()]).expect("written");
+        writeln!(Printable(&mut out), "\u{9b}31m\r\u{202e}x\nö").expect("written");
+        let text = String::from_utf8(out).expect("UTF-8");
+        let expected = "a\\u{1b}[2Jb\\nnode-9   größe 🚀\n\\u{9b}31m\\r\\u{202e}x\nö\n";
+        assert_eq!(text, expected);
     }
 
     #[test]

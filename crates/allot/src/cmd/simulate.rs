@@ -48,7 +48,7 @@ pub struct Args {
     #[arg(long = "filename", short, value_name = "FILE")]
     file: Vec<PathBuf>,
     /// Namespace of objects that name none; default: that of the kubeconfig
-    #[arg(long, short)]
+    #[arg(long, short, value_parser = super::namespace_name)]
     namespace: Option<String>,
     /// Pods with their times, as CSV or JSON, or the list of pods of an openb trace
     #[arg(long, value_name = "FILE")]

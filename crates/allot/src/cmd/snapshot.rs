@@ -23,7 +23,7 @@ pub use contents::{Hidden, Snapshot, names};
 pub use current::completed;
 pub use definitions::definitions;
 pub use events::{PodEvent, of_pod, read as read_events};
-pub use read::{Kinds, api_error};
+pub use read::{Kinds, api_error, is_away};
 pub use served::Served;
 pub use watch::watch;
 
@@ -53,7 +53,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    component::block_on(async move |_| {
+    component::read(async move {
         let client = args.access.client("allot-snapshot").await?;
         let mut snapshot = Snapshot::take(&client, Kinds::All, None).await?;
         if !args.with_values {

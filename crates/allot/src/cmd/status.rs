@@ -246,12 +246,7 @@ fn text(status: &Status, name: Option<&str>) -> String {
         }
         _ => "not running".to_owned(),
     };
-    let unnamed = match clusters::default_directory() {
-        Ok(default) if default == Path::new(&status.data_dir) => "default",
-        _ => "(no name)",
-    };
-    let name = status.name.clone().unwrap_or_else(|| unnamed.to_owned());
-    add("cluster", Some(name));
+    add("cluster", Some(called(status)));
     add("state", Some(state));
     add("version", status.version.clone());
     add("server", status.server.clone());
@@ -306,6 +301,15 @@ fn text(status: &Status, name: Option<&str>) -> String {
     lines.concat()
 }
 
+/// The name of a cluster, or what stands for it.
+fn called(status: &Status) -> String {
+    let unnamed = match clusters::default_directory() {
+        Ok(default) if default == Path::new(&status.data_dir) => clusters::UNNAMED,
+        _ => "(no name)",
+    };
+    status.name.clone().unwrap_or_else(|| unnamed.to_owned())
+}
+
 /// Several clusters, one a line, below the headings.
 fn rows(all: &[Status]) -> Vec<Vec<String>> {
     let titles = ["NAME", "STATE", "PID", "NODES", "PODS", "AGE", "DIRECTORY"];
@@ -318,7 +322,7 @@ fn rows(all: &[Status]) -> Vec<Vec<String>> {
         };
         let content = status.content.as_ref();
         vec![
-            status.name.clone().unwrap_or_else(|| "-".into()),
+            called(status),
             state.to_owned(),
             status.pid.map_or_else(|| "-".into(), |pid| pid.to_string()),
             content.map_or_else(

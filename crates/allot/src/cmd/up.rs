@@ -13,7 +13,7 @@ use allot_node::remains;
 
 use crate::cluster::progress::Progress;
 use crate::cluster::{self, Cluster, ClusterDirectory, Runtime};
-use crate::clusters::record::Record;
+use crate::clusters::record::{self, Record};
 use crate::clusters::{self, quoted};
 use crate::logging;
 
@@ -118,9 +118,6 @@ fn here(mut args: Args) -> anyhow::Result<()> {
         (None, true) => Some(place.directory.join("logs/allot.log")),
         (None, false) => None,
     };
-    if let Some(log) = &log {
-        logging::file::start(log)?;
-    }
     let end = End {
         flags: clusters::flags(args.name.as_deref(), &place.directory),
         directory: place.directory.clone(),
@@ -129,6 +126,17 @@ fn here(mut args: Args) -> anyhow::Result<()> {
         detached: args.detached,
         log: log.clone(),
     };
+    if let Some(log) = &log {
+        if let Some(pid) = record::holder(&place.directory) {
+            // The log is that of the process that runs.
+            let locked = allot_store::Error::Locked {
+                path: place.directory.clone(),
+                holder: format!(" (pid {pid})"),
+            };
+            return Err(end.explain(locked.into()));
+        }
+        logging::file::start(log)?;
+    }
     let told = progress.clone();
     let mut record = None;
     let result = super::component::block_on(async |shutdown| {
@@ -199,6 +207,9 @@ fn write(record: &Record) {
     }
 }
 
+/// The system's text for a file system without space.
+const NO_SPACE: &str = "No space left on device";
+
 /// What happens at the end, and the messages about it.
 struct End {
     /// The flags that select the cluster in other commands.
@@ -231,7 +242,9 @@ impl End {
             let io = cause.downcast_ref::<std::io::Error>();
             io.is_some_and(|error| error.kind() == std::io::ErrorKind::StorageFull)
         };
-        match error.chain().any(full) {
+        // The API server in this process answers with a text. Its cause is the system's, as anywhere else.
+        let described = || crate::describe(&error).contains(NO_SPACE);
+        match error.chain().any(full) || described() {
             true => error.context(format!("cannot write into {}", quoted(&self.directory))),
             false => error,
         }
@@ -289,5 +302,39 @@ impl End {
             if names.len() == 1 { "it" } else { "them" },
             flags = self.flags,
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `the store cannot write: I/O error: No space left on device` did not tell where.
+    #[test]
+    fn regression_a_full_disk_is_reported_with_the_directory() {
+        let end = End {
+            flags: String::new(),
+            directory: PathBuf::from("/data/allot"),
+            temporary: false,
+            simulated: false,
+            detached: false,
+            log: None,
+        };
+        let full = || std::io::Error::from(rustix::io::Errno::NOSPC);
+        let answer = format!(
+            "Internal error occurred: the store cannot write: {}",
+            full()
+        );
+        let answer = Box::new(kube::core::Status::failure(&answer, "InternalError").with_code(500));
+        for error in [
+            anyhow::Error::new(full()),
+            anyhow::Error::new(kube::Error::Api(answer)),
+        ] {
+            let text = crate::describe(&end.explain(error));
+            assert!(
+                text.starts_with("cannot write into /data/allot: ") && text.contains(NO_SPACE),
+                "{text}"
+            );
+        }
     }
 }

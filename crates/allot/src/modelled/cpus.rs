@@ -8,6 +8,9 @@ use allot_hardware::Cpus as Model;
 use k8s_openapi::api::resource::v1::{Device, DeviceRequestAllocationResult};
 use parking_lot::Mutex;
 
+/// How many CPUs a NUMA node may have: Linux has at most so many in all.
+const MOST: u64 = 8192;
+
 /// The CPUs of a node.
 #[derive(Debug)]
 pub(super) struct Cpus {
@@ -71,6 +74,10 @@ impl Cpus {
             value.ok_or_else(|| format!("{} has no number {name}", device.name))
         };
         let count = number(&self.model.count)?;
+        if count > MOST {
+            let name = &device.name;
+            return Err(format!("{name} has {count} CPUs, and no machine more than {MOST}").into());
+        }
         Ok((number(&self.model.numa)?.saturating_mul(count), count))
     }
 
@@ -153,5 +160,32 @@ mod tests {
         let monitor = result(json!({"adminAccess": true}));
         let none = cpus.take("monitor", [(&device, &monitor)].into_iter());
         assert_eq!(none.expect("no error"), BTreeSet::new());
+    }
+
+    /// An enormous count took all memory of the machine.
+    #[test]
+    fn regression_the_count_of_cpus_is_bounded() {
+        let model = json!({
+            "variable": "DRA_CPUSET", "amount": "dra.cpu/cpu", "numa": "node", "count": "cpus",
+        });
+        let cpus = Cpus::new(serde_json::from_value(model).unwrap());
+        let result = json!({"request": "r", "driver": "dra.cpu", "pool": "p", "device": "numa1"});
+        let result: DeviceRequestAllocationResult = serde_json::from_value(result).unwrap();
+        let taken = |count: u64| {
+            let device: Device = serde_json::from_value(json!({
+                "name": "numa1", "attributes": {"node": {"int": 0}, "cpus": {"int": count}},
+            }))
+            .unwrap();
+            let taken = cpus.take(&count.to_string(), [(&device, &result)].into_iter());
+            taken
+                .map(|taken| taken.len())
+                .map_err(|error| error.to_string())
+        };
+        let refused = taken(MOST + 1).unwrap_err();
+        assert_eq!(
+            refused,
+            "numa1 has 8193 CPUs, and no machine more than 8192"
+        );
+        assert_eq!(taken(MOST), Ok(8192));
     }
 }

@@ -17,6 +17,7 @@ fn run(program: &Path, arguments: &[&str], environment: &[(&str, &str)], home: &
         .env_remove("KUBECONFIG")
         .env_remove("KUBERNETES_SERVICE_HOST")
         .env_remove("XDG_DATA_HOME")
+        .env_remove("XDG_STATE_HOME")
         .env("HOME", home);
     command
         .envs(environment.iter().copied())
@@ -69,6 +70,21 @@ async fn the_cluster_is_found_as_kubectl_finds_it_and_the_plugin_is_the_same_bin
         "{error}"
     );
 
+    // A namespace that does not exist is no namespace in which nothing waits, and one that cannot exist no path.
+    let in_namespace = |name: &str| {
+        let asked = run(allot, &["explain", "-n", name], &environment, home);
+        let error = String::from_utf8_lossy(&asked.stderr).into_owned();
+        (asked.status.code(), error)
+    };
+    let (status, error) = in_namespace("defualt");
+    let meant = "error: there is no namespace defualt; did you mean default?\n";
+    assert_eq!((status, error.as_str()), (Some(3), meant));
+    let (status, error) = in_namespace("../../nodes");
+    assert!(
+        status == Some(2) && error.contains("RFC 1123 label"),
+        "{error}"
+    );
+
     // A link makes it a plugin.
     let plugin = home.join("kubectl-dra");
     std::os::unix::fs::symlink(ALLOT, &plugin).expect("linked");
@@ -82,6 +98,15 @@ async fn the_cluster_is_found_as_kubectl_finds_it_and_the_plugin_is_the_same_bin
         words.starts_with("explain\t") && words.ends_with("\n:4\n"),
         "{words}"
     );
+    let nodes = stdout(&run(
+        &completion,
+        &["devices", "--node", ""],
+        &environment,
+        home,
+    ));
+    assert_eq!(nodes, "node-0\n:4\n");
+    let drivers = stdout(&run(&completion, &["drain", "gpu"], &environment, home));
+    assert_eq!(drivers, "gpu.example.com\n:4\n");
 
     // Selectors on what the cluster has.
     let selected = run(
@@ -250,4 +275,117 @@ async fn devices_that_change_are_printed_while_they_are_watched() {
         changed["claims"][0]["class"], "gpu.example.com",
         "{changed}"
     );
+}
+
+/// A forwarder to the API server: while it is aborted, the server is away.
+fn forward(listener: tokio::net::TcpListener, target: String) -> tokio::task::JoinHandle<()> {
+    tokio::spawn(async move {
+        let mut connections = tokio::task::JoinSet::new();
+        while let Ok((mut from, _)) = listener.accept().await {
+            let target = target.clone();
+            connections.spawn(async move {
+                if let Ok(mut to) = tokio::net::TcpStream::connect(target).await {
+                    let _ = tokio::io::copy_bidirectional(&mut from, &mut to).await;
+                }
+            });
+        }
+    })
+}
+
+/// It ended with an error when the server was started again, although it is to go on until it is interrupted.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_a_watch_outlasts_a_server_that_is_away() {
+    use tokio::io::AsyncBufReadExt as _;
+    let up = Up::in_memory().await;
+    let config = std::fs::read_to_string(&up.kubeconfig).expect("a kubeconfig");
+    let server = config.split_once("https://").expect("a server").1;
+    let server = server.lines().next().expect("an address").to_owned();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+    let listener = listener.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let files = directory();
+    let file = files.path().join("kubeconfig");
+    std::fs::write(&file, config.replace(&server, &address.to_string())).expect("written");
+    let there = forward(listener, server.clone());
+    let mut watch = tokio::process::Command::new(ALLOT)
+        .args([
+            "devices",
+            "--watch",
+            "-o",
+            "json",
+            "--kubeconfig",
+            text(&file),
+        ])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("the binary starts");
+    let mut lines = tokio::io::BufReader::new(watch.stdout.take().expect("piped")).lines();
+    let mut errors = tokio::io::BufReader::new(watch.stderr.take().expect("piped")).lines();
+    let mut next = async || {
+        let line = tokio::time::timeout(PATIENCE, lines.next_line()).await;
+        let line = line.expect("in time").expect("read").expect("a line");
+        serde_json::from_str::<Value>(&line).expect("JSON")
+    };
+    for _ in 0..8 {
+        assert_eq!(next().await["state"], "free");
+    }
+    there.abort();
+    let _ = there.await;
+    let told = tokio::time::timeout(PATIENCE, errors.next_line()).await;
+    let told = told.expect("in time").expect("read").expect("a line");
+    assert!(told.ends_with("; it is tried again"), "{told}");
+    up.create(&example("example_resourceclaimtemplate.yaml"))
+        .await;
+    up.create(&example("example_claim_po.yaml")).await;
+    up.running("example-claim").await;
+    let listener = tokio::net::TcpListener::bind(address)
+        .await
+        .expect("the port again");
+    let _there = forward(listener, server);
+    assert_eq!(next().await["state"], "in-use");
+}
+
+/// The first signal was not listened to.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_a_command_that_waits_for_a_silent_server_can_be_interrupted() {
+    let files = directory();
+    let file = files.path().join("kubeconfig");
+    for arguments in [
+        &["explain"][..],
+        &["devices"],
+        &["snapshot"],
+        &["cel", "true", "--cluster"],
+        &["drain-driver", "gpu.example.com"],
+    ] {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+        let listener = listener.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let config = format!(
+            "{{apiVersion: v1, kind: Config, current-context: a, users: [{{name: a, user: {{}}}}], \
+              contexts: [{{name: a, context: {{cluster: a, user: a}}}}], \
+              clusters: [{{name: a, cluster: {{server: 'http://{address}'}}}}]}}"
+        );
+        std::fs::write(&file, config).expect("written");
+        let child = tokio::process::Command::new(ALLOT)
+            .args(arguments)
+            .args(["--kubeconfig", text(&file)])
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("the binary starts");
+        // It waits for an answer now.
+        let accepted = tokio::time::timeout(PATIENCE, listener.accept()).await;
+        let connection = accepted.expect("in time").expect("accepted");
+        let pid = child.id().expect("it runs").to_string();
+        let killed = Command::new("kill").args(["-TERM", &pid]).status();
+        assert!(killed.expect("runs").success());
+        let ended = tokio::time::timeout(PATIENCE, child.wait_with_output()).await;
+        let ended = ended.expect("in time").expect("waited");
+        let error = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(error, "error: interrupted\n", "{arguments:?}");
+        drop(connection);
+    }
 }

@@ -160,6 +160,9 @@ async fn a_cluster_in_the_background_is_asked_and_ended() {
         second.contains("`allot down` ends it, and --name NAME starts another"),
         "{second}"
     );
+    // The refusal was the last line of the log of the cluster that ran.
+    let log = std::fs::read_to_string(&log).expect("a log");
+    assert!(!log.contains("in use by another process"), "{log}");
 
     let down = home.told(&["down", "--grace-period=0"]);
     assert!(down.contains("ended the server, process "), "{down}");

@@ -14,7 +14,7 @@ struct Outer {
     n: i64,
 }
 
-#[derive(Debug, Default, PartialEq, Deserialize)]
+#[derive(Debug, Default, Clone, PartialEq, Deserialize)]
 #[serde(default)]
 struct Inner {
     a: Option<String>,
@@ -44,6 +44,17 @@ fn a_field_of_a_struct_is_skipped_wherever_the_struct_stands() {
     assert_eq!(lean.map, BTreeMap::from([("a".to_owned(), b(Some(true)))]));
     assert_eq!(lean.free, serde_json::json!({"a": [1, {"a": null}]}));
     assert_eq!(lean.n, 3);
+}
+
+#[test]
+fn a_list_of_one_has_room_for_one() {
+    let of = |text: &str| -> Vec<Inner> {
+        read(&mut serde_json::Deserializer::from_str(text), |_, _| true).unwrap()
+    };
+    let one = of(r#"[{"b": true}]"#);
+    assert_eq!((one.len(), one.capacity()), (1, 1));
+    let many = of("[{}, {}, {}, {}, {}]");
+    assert_eq!(many, vec![Inner::default(); 5]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Pod security standards: what the labels of a namespace demand of its pods.
 
 mod checks;
+pub(crate) mod metrics;
 
 use std::collections::BTreeMap;
 
@@ -61,9 +62,10 @@ impl std::fmt::Display for Standard {
     }
 }
 
-/// The levels that a namespace enforces and warns about.
+/// The levels that a namespace enforces, has noted in the audit log, and warns about.
 struct Policy {
     enforce: Standard,
+    audit: Standard,
     warn: Standard,
 }
 
@@ -109,7 +111,7 @@ impl Policy {
             (standard, named.and_then(Level::parse).is_some())
         };
         let (enforce, is_set) = read("enforce", Level::Restricted);
-        read("audit", Level::Privileged);
+        let (audit, _) = read("audit", Level::Privileged);
         let (mut warn, _) = read("warn", Level::Privileged);
         // Without a warn level, the enforced level is warned about.
         if labels[format!("{PREFIX}warn")].is_null() && is_set && enforce.level > warn.level {
@@ -118,7 +120,12 @@ impl Policy {
                 warn.minor = enforce.minor;
             }
         }
-        (Policy { enforce, warn }, errors)
+        let policy = Policy {
+            enforce,
+            audit,
+            warn,
+        };
+        (policy, errors)
     }
 }
 
@@ -149,20 +156,58 @@ pub(super) async fn check(
     else {
         return Ok(());
     };
-    let (policy, _) = Policy::of(&namespace);
-    if is_pod {
-        let found = findings(policy.enforce.level, policy.enforce.minor, pod);
-        if !found.is_empty() {
-            let why = format!(
-                "violates PodSecurity \"{}\": {}",
-                policy.enforce,
-                details(&found)
-            );
-            return Err(forbidden(attributes, &why));
+    let (policy, errors) = Policy::of(&namespace);
+    let note = |key: &str, text: &dyn Fn() -> String| {
+        if let Some(asked) = &attributes.asked {
+            let key = format!("{PREFIX}{key}");
+            asked.request.annotations.add(key, text);
         }
+    };
+    let evaluated = |mode: &'static str, standard: Standard, allowed: bool| {
+        let (level, privileged) = (standard.level.name(), standard.level == Level::Privileged);
+        let version = match standard.minor.filter(|_| !privileged) {
+            None => "latest".to_owned(),
+            Some(minor) if minor > u32::from(core.config.features.release().minor()) => {
+                "future".to_owned()
+            }
+            Some(minor) => format!("v1.{minor}"),
+        };
+        core.pod_security
+            .evaluated(attributes, mode, level, version, allowed);
+    };
+    if !errors.is_empty() {
+        note("error", &|| {
+            let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            format!("Failed to parse policy: {}", errors.join(", "))
+        });
+    }
+    let found = match is_pod {
+        true => findings(policy.enforce.level, policy.enforce.minor, pod),
+        false => Vec::new(),
+    };
+    if is_pod {
+        note("enforce-policy", &|| policy.enforce.to_string());
+        evaluated("enforce", policy.enforce, found.is_empty());
+    }
+    let violations = findings(policy.audit.level, policy.audit.minor, pod);
+    if !violations.is_empty() {
+        note("audit-violations", &|| {
+            let details = details(&violations);
+            format!("would violate PodSecurity \"{}\": {details}", policy.audit)
+        });
+        evaluated("audit", policy.audit, false);
+    }
+    if !found.is_empty() {
+        let why = format!(
+            "violates PodSecurity \"{}\": {}",
+            policy.enforce,
+            details(&found)
+        );
+        return Err(forbidden(attributes, &why));
     }
     let found = findings(policy.warn.level, policy.warn.minor, pod);
     if !found.is_empty() {
+        evaluated("warn", policy.warn, false);
         warnings.add(format!(
             "would violate PodSecurity \"{}\": {}",
             policy.warn,

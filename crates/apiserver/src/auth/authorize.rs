@@ -210,6 +210,9 @@ impl Authorizer {
         for mode in &self.modes {
             let decision = match mode {
                 AuthorizationMode::AlwaysAllow => Decision::Allow(String::new()),
+                AuthorizationMode::AlwaysDeny => {
+                    Decision::NoOpinion("Everything is forbidden.".to_owned())
+                }
                 AuthorizationMode::Node => node::decide(core, attributes).await?,
                 AuthorizationMode::Rbac => self.index(core).await?.decide(attributes),
             };

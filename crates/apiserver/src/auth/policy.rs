@@ -15,6 +15,9 @@ use crate::object::meta;
 const AGGREGATED: usize = 3;
 const AGGREGATE: &str = "rbac.authorization.k8s.io/aggregate-to-";
 
+/// The annotation of default roles that says whether the server may complete them.
+pub const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
+
 /// Default cluster roles.
 const ROLES: &str = include_str!("policy/roles.txt");
 
@@ -51,6 +54,10 @@ const BINDINGS: &[(&str, &[(&str, &str)])] = &[
         &[("Group", "system:serviceaccounts")],
     ),
 ];
+
+/// Default roles of namespaces, in the format of [`ROLES`], after the namespace; a line that begins with `for` names the
+/// subjects of the binding: accounts in `kube-system`, and users. After `as` comes its name, if that is not the role's.
+const NAMESPACED: &str = include_str!("policy/namespaced.txt");
 
 /// A default role before it gets its metadata.
 struct Role {
@@ -110,28 +117,33 @@ fn parse() -> Vec<Role> {
             role.aggregate = Some(label);
             continue;
         }
-        let parts: Vec<&str> = rule.split('|').collect();
-        let [verbs, groups, resources, names @ ..] = parts.as_slice() else {
-            continue;
-        };
-        let verbs = expand_verbs(verbs);
-        role.rules.push(if groups.trim() == "url" {
-            Rule {
-                verbs,
-                urls: words(resources),
-                ..Rule::default()
-            }
-        } else {
-            Rule {
-                verbs,
-                api_groups: words(groups),
-                resources: words(resources),
-                resource_names: names.first().map(|names| words(names)).unwrap_or_default(),
-                ..Rule::default()
-            }
-        });
+        role.rules.extend(self::rule(rule));
     }
     roles
+}
+
+/// The rule of a line.
+fn rule(line: &str) -> Option<Rule> {
+    let parts: Vec<&str> = line.split('|').collect();
+    let [verbs, groups, resources, names @ ..] = parts.as_slice() else {
+        return None;
+    };
+    let verbs = expand_verbs(verbs);
+    Some(if groups.trim() == "url" {
+        Rule {
+            verbs,
+            urls: words(resources),
+            ..Rule::default()
+        }
+    } else {
+        Rule {
+            verbs,
+            api_groups: words(groups),
+            resources: words(resources),
+            resource_names: names.first().map(|names| words(names)).unwrap_or_default(),
+            ..Rule::default()
+        }
+    })
 }
 
 /// The rules of `system:node`, which the node authorizer grants to all node agents.
@@ -150,7 +162,7 @@ fn default_meta(name: &str) -> Value {
     json!({
         "name": name,
         "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"},
-        "annotations": {"rbac.authorization.kubernetes.io/autoupdate": "true"},
+        "annotations": {AUTOUPDATE: "true"},
     })
 }
 
@@ -202,7 +214,50 @@ pub fn objects() -> Vec<(&'static str, Value)> {
     for (role, name) in controllers {
         objects.push(binding(role, vec![account(name)]));
     }
+    objects.extend(namespaced());
     objects
+}
+
+/// The default roles in namespaces, and their bindings.
+fn namespaced() -> Vec<(&'static str, Value)> {
+    const GROUP: &str = "rbac.authorization.k8s.io";
+    let (mut roles, mut bindings) = (Vec::new(), Vec::new());
+    for block in NAMESPACED.split("\n\n") {
+        let mut lines = block.lines();
+        let Some((namespace, name)) = lines.next().and_then(|line| line.split_once(' ')) else {
+            continue;
+        };
+        let in_namespace = |name: &str| {
+            let mut metadata = default_meta(name);
+            metadata["namespace"] = namespace.into();
+            metadata
+        };
+        let mut rules = Vec::new();
+        for line in lines {
+            let Some(subjects) = line.strip_prefix("  for ") else {
+                rules.extend(line.strip_prefix("  ").and_then(rule));
+                continue;
+            };
+            let (subjects, binding) = subjects.split_once(" as ").unwrap_or((subjects, name));
+            let subjects = subjects.split_whitespace().map(|subject| match subject.strip_prefix("user=") {
+                Some(user) => json!({"kind": "User", "apiGroup": GROUP, "name": user}),
+                None => json!({"kind": "ServiceAccount", "name": subject, "namespace": "kube-system"}),
+            });
+            let subjects: Vec<Value> = subjects.collect();
+            let object = json!({
+                "metadata": in_namespace(binding), "subjects": subjects,
+                "roleRef": {"apiGroup": GROUP, "kind": "Role", "name": name},
+            });
+            bindings.push(("rolebindings", object));
+        }
+        let rules: Vec<Value> = rules.iter().map(Rule::to_json).collect();
+        roles.push((
+            "roles",
+            json!({"metadata": in_namespace(name), "rules": rules}),
+        ));
+    }
+    roles.append(&mut bindings);
+    roles
 }
 
 /// Writes into the roles that collect others what those hold, so that a server without controllers has them whole. From

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use allot_apimachinery::Status;
+use allot_certificates::Trust;
+use allot_certificates::roots::Roots;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
@@ -227,17 +229,14 @@ fn client_tls(client: Option<&KubeletClient>) -> std::io::Result<Arc<rustls::Cli
         .map_err(std::io::Error::other)?;
     let builder = match client.and_then(|client| client.ca.as_deref()) {
         Some(ca) => {
-            let mut roots = rustls::RootCertStore::empty();
-            for certificate in CertificateDer::pem_slice_iter(ca.as_bytes()) {
-                roots
-                    .add(certificate.map_err(std::io::Error::other)?)
-                    .map_err(std::io::Error::other)?;
-            }
-            builder.with_root_certificates(roots)
+            let roots = Roots::read(ca.as_bytes()).map_err(std::io::Error::other)?;
+            let trust = Arc::new(Trust::new(roots, provider));
+            builder.dangerous().with_custom_certificate_verifier(trust)
         }
-        None => builder
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider))),
+        None => {
+            let any = Arc::new(AnyCertificate(provider));
+            builder.dangerous().with_custom_certificate_verifier(any)
+        }
     };
     let config = match client {
         Some(client) => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::{HeaderMap, Method};
 use tokio::time::Instant;
 
-use super::{Query, RequestInfo, Warnings};
+use super::{Annotations, Query, RequestInfo, Warnings};
 use crate::identity::User;
 
 /// Whether the request is long-running, as defined by kube-apiserver.
@@ -34,6 +34,8 @@ pub struct Incoming {
     pub upgrade: parking_lot::Mutex<Option<hyper::upgrade::OnUpgrade>>,
     /// Warnings for the client.
     pub warnings: Warnings,
+    /// What admission notes for the audit log.
+    pub annotations: Annotations,
     /// Whether the request comes from a component in this process.
     pub in_process: bool,
     /// The deadline of the response, unless the request is long-running.

@@ -27,6 +27,9 @@ use crate::{managed, services, strategy, versions};
 /// The largest object that etcd takes with its default limit of 1.5 MiB for a request.
 pub(super) const MAX_STORED: usize = 1536 * 1024;
 
+/// The largest message that etcd's client sends.
+const MAX_SENT: usize = 2 * 1024 * 1024;
+
 /// How often a generated name may collide before the client must retry.
 const NAME_ATTEMPTS: usize = 8;
 
@@ -37,7 +40,10 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
     match call.resource.rules.create {
         Create::Store => {}
         Create::Bind => return super::sub::binding::create_top_level(call, object).await,
-        Create::Review(review) => return crate::reviews::answer(&call, review, &object).await,
+        Create::Review(review) => {
+            call.admit_sent(Operation::Create, &mut object).await?;
+            return crate::reviews::answer(&call, review, &object).await;
+        }
     }
     let created = call.store_new(object, None).await?;
     call.stored_response(201, created).await
@@ -82,18 +88,30 @@ impl Call<'_> {
             shown: ObjectForm::Sent,
             ..self.asked(None, Owners::default())
         };
+        let name = match self.name() {
+            "" => meta(sent, "name").to_owned(),
+            named => named.to_owned(),
+        };
         let attributes = Attributes {
             operation,
             resource: &self.resource,
             subresource: &self.request.info.subresource,
             namespace: self.namespace(),
-            name: self.name(),
+            name: &name,
             user: &self.request.user,
             old: None,
             dry_run: self.dry_run,
             asked: Some(asked),
         };
         admission::admit_sent(self.core, &attributes, sent).await
+    }
+
+    /// Leaves one of each owner reference, with a warning. What was created or replaced is looked at before mutating
+    /// admission and after it, what was patched after it.
+    pub(super) fn single_owners(&self, object: &mut Value, admitted: bool) {
+        if let Some(warning) = crate::warnings::repeated_owners(object, admitted) {
+            self.request.warnings.add(warning);
+        }
     }
 
     /// The namespace of the body must be that of the path; it is filled in if absent.
@@ -128,11 +146,10 @@ impl Call<'_> {
         ] {
             metadata.remove(key);
         }
-        let repeated = crate::warnings::repeated_owners(&mut object, applied.is_some());
-        if let Some(warning) = repeated {
-            self.request.warnings.add(warning);
-        }
         let is_applied = applied.is_some();
+        if !is_applied {
+            self.single_owners(&mut object, false);
+        }
         match is_applied {
             true => strategy::default_applied(&self.resource, &self.version, &mut object),
             false => strategy::default(&self.resource, &self.version, &mut object),
@@ -176,6 +193,7 @@ impl Call<'_> {
             asked: Some(self.asked(None, Owners { new, old: None })),
         };
         admission::mutate(self.core, &attributes, &mut object).await?;
+        self.single_owners(&mut object, true);
         let service = self.resource.rules.allocates_addresses;
         // Until the service is stored, no other service is allocated the same addresses and ports.
         let _reserved = if service {
@@ -287,7 +305,7 @@ impl Call<'_> {
     /// an apply, which depends on them.
     ///
     /// # Errors
-    /// 500 with etcd's message if it is still too large.
+    /// 500 with the message of etcd, or of its client, if it is still too large.
     pub(super) async fn draft(
         &self,
         object: &Value,
@@ -295,27 +313,56 @@ impl Call<'_> {
         is_applied: bool,
     ) -> Result<Draft> {
         let draft = conversion::draft(self.core, &self.resource, object, owners).await?;
-        if self.fits(&draft, object, owners) {
+        let mut size = self.size(&draft, object, owners);
+        if size <= MAX_STORED {
             return Ok(draft);
         }
-        let nobody = Managed::default();
-        let smaller = conversion::draft(self.core, &self.resource, object, &nobody).await?;
-        if !is_applied && self.fits(&smaller, object, &nobody) {
-            return Ok(smaller);
+        if !is_applied {
+            let nobody = Managed::default();
+            let smaller = conversion::draft(self.core, &self.resource, object, &nobody).await?;
+            size = self.size(&smaller, object, &nobody);
+            if size <= MAX_STORED {
+                return Ok(smaller);
+            }
         }
-        Err(ApiError::unknown("etcdserver: request is too large"))
+        let sent = self.sent_to_etcd(size, object);
+        Err(ApiError::unknown(match sent > MAX_SENT {
+            true => format!(
+                "rpc error: code = ResourceExhausted desc = trying to send message larger than max ({sent} vs. {MAX_SENT})"
+            ),
+            false => "etcdserver: request is too large".to_owned(),
+        }))
     }
 
-    /// Whether etcd would take the object. What counts is the form in which upstream stores it: built-in kinds are smaller
-    /// there than they are here.
-    fn fits(&self, draft: &Draft, object: &Value, owners: &Managed) -> bool {
-        if draft.size() <= MAX_STORED {
-            return true;
+    /// The size of the object for etcd, if that matters. What counts is the form in which upstream stores it: built-in
+    /// kinds are smaller there than they are here.
+    fn size(&self, draft: &Draft, object: &Value, owners: &Managed) -> usize {
+        if draft.size() <= MAX_STORED || self.resource.custom.is_some() {
+            return draft.size();
         }
         let (object, owners) = (object.clone(), owners.clone());
         let whole = Owned { object, owners }.whole();
-        self.resource.custom.is_none()
-            && crate::protobuf::message_of(&whole).is_some_and(|it| it.len() <= MAX_STORED)
+        crate::protobuf::message_of(&whole).map_or(draft.size(), |it| it.len())
+    }
+
+    /// The size of the request with which kube-apiserver would store an object of this size: with the key of the object,
+    /// once for the comparison with what is there and once for the write, and what is around them.
+    fn sent_to_etcd(&self, size: usize, object: &Value) -> usize {
+        const AROUND: usize = 25;
+        let own = self.resource.key(self.namespace(), meta(object, "name"));
+        let prefix = strategy::storage_prefix(&self.resource);
+        let key = format!("/registry/{prefix}/{own}");
+        let envelope = match self.resource.custom {
+            Some(_) => 0,
+            None => {
+                21 + self
+                    .resource
+                    .api_version(&self.resource.storage_version)
+                    .len()
+                    + self.resource.kind.len()
+            }
+        };
+        size + envelope + AROUND + 2 * key.len()
     }
 
     /// The permission to create, if the request has another verb: an update or an apply of an object that does not

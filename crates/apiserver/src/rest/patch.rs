@@ -153,7 +153,7 @@ fn check_convertible(call: &Call<'_>, config: &Value, object: &mut Value) -> Res
         return Ok(());
     };
     let why = match decode::from_unstructured(object, schema) {
-        Err(text) => text,
+        Err(error) => error.to_string(),
         Ok(()) => match decode::decode_value(object.clone(), schema) {
             Err(decode::DecodeError::Type(text)) if text.starts_with("illegal base64") => {
                 format!("error decoding from json: {text}")

@@ -48,6 +48,36 @@ async fn post(server: &Server, user: &User, path: &str, body: Value) -> (u16, St
     )
 }
 
+/// Policies were not asked about configurations of webhooks, which upstream exempts from webhooks only.
+#[tokio::test]
+async fn regression_policies_apply_to_configurations_of_webhooks() {
+    let server = Server::in_memory().await.unwrap();
+    let rule = json!({
+        "apiGroups": ["admissionregistration.k8s.io"], "apiVersions": ["*"], "operations": ["CREATE"],
+        "resources": ["*"],
+    });
+    let spec = json!({
+        "matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "false", "message": "no"}],
+    });
+    install(&server, "all", spec).await;
+    let group = "/apis/admissionregistration.k8s.io/v1";
+    for (plural, code) in [
+        ("validatingwebhookconfigurations", 422),
+        ("mutatingwebhookconfigurations", 422),
+        ("validatingadmissionpolicybindings", 201),
+    ] {
+        let object = match code {
+            201 => {
+                json!({"metadata": {"name": "x"}, "spec": {"policyName": "y", "validationActions": ["Deny"]}})
+            }
+            _ => json!({"metadata": {"name": "x"}}),
+        };
+        let path = format!("{group}/{plural}");
+        let (found, answer) = admin(&server, "POST", &path, object).await;
+        assert_eq!(found, code, "{plural}: {answer}");
+    }
+}
+
 /// As charts of drivers install it: the account of the driver writes only the slices of its own node.
 #[tokio::test]
 async fn a_driver_is_kept_to_its_node() {

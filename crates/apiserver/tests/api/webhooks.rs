@@ -6,6 +6,7 @@ mod conversion_clients;
 mod deletion;
 mod hostile;
 mod mutating;
+mod notes;
 mod services;
 
 use std::sync::Arc;

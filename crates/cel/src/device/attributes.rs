@@ -7,7 +7,10 @@ use serde_json::Value as Json;
 use smol_str::SmolStr;
 
 use super::layout::{Layout, Layouts, Named};
-use crate::{semver::Version, value::Key};
+use crate::{
+    semver::{ParseError, Version},
+    value::Key,
+};
 
 /// Value of an attribute.
 #[derive(Debug, Clone, PartialEq)]
@@ -81,7 +84,7 @@ impl<'n> Builder<'n> {
     pub fn version(self, name: impl Into<Cow<'n, str>>, text: &str) -> Self {
         match Version::parse(text) {
             Ok(version) => self.attribute(name, Attribute::Version(version)),
-            Err(error) => self.problem(&name.into(), format!("parse semantic version: {error}")),
+            Err(error) => self.malformed_version(&name.into(), &error),
         }
     }
 
@@ -98,8 +101,12 @@ impl<'n> Builder<'n> {
             .collect::<Result<_, _>>()
         {
             Ok(versions) => self.attribute(name, Attribute::Versions(versions)),
-            Err(error) => self.problem(&name.into(), format!("parse semantic version: {error}")),
+            Err(error) => self.malformed_version(&name.into(), &error),
         }
+    }
+
+    fn malformed_version(self, name: &str, error: &ParseError) -> Self {
+        self.problem(name, format!("parse semantic version: {error}"))
     }
 
     /// Adds an attribute of an unknown type. It makes every evaluation on the device fail.
@@ -210,7 +217,7 @@ impl Device {
             builder = match read_attribute(attribute) {
                 Ok(Some(value)) => builder.attribute(name, value),
                 Ok(None) => builder.unsupported(name),
-                Err(problem) => builder.problem(name, problem),
+                Err(error) => builder.malformed_version(name, &error),
             };
         }
         for (name, capacity) in device["capacity"].as_object().into_iter().flatten() {
@@ -281,10 +288,11 @@ impl Device {
     }
 }
 
-fn read_attribute(attribute: &Json) -> Result<Option<Attribute>, String> {
-    let version = |text: &str| {
-        Version::parse(text).map_err(|error| format!("parse semantic version: {error}"))
-    };
+/// The value of an attribute; `None` for a type that is unknown here. If several types are set, the order is upstream's.
+///
+/// # Errors
+/// A version is malformed.
+fn read_attribute(attribute: &Json) -> Result<Option<Attribute>, ParseError> {
     fn all<T>(list: &Json, read: impl Fn(&Json) -> Option<T>) -> Option<Box<[T]>> {
         list.as_array()?.iter().map(read).collect()
     }
@@ -304,7 +312,7 @@ fn read_attribute(attribute: &Json) -> Result<Option<Attribute>, String> {
     }) {
         let versions = texts
             .iter()
-            .map(|text| version(text))
+            .map(|text| Version::parse(text))
             .collect::<Result<_, _>>()?;
         return Ok(Some(Attribute::Versions(versions)));
     }
@@ -319,6 +327,6 @@ fn read_attribute(attribute: &Json) -> Result<Option<Attribute>, String> {
     }
     attribute["version"]
         .as_str()
-        .map(|text| version(text).map(Attribute::Version))
+        .map(|text| Version::parse(text).map(Attribute::Version))
         .transpose()
 }

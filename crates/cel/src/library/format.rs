@@ -12,8 +12,54 @@ pub(crate) trait Formatter {
     /// Number of arguments.
     fn len(&self) -> usize;
 
-    /// The text for a clause, or the error of the argument.
-    fn format(&mut self, index: usize, clause: Clause) -> Result<String, String>;
+    /// The text of the argument at an index for a clause.
+    ///
+    /// # Errors
+    /// The argument has no text for this clause.
+    fn format(&mut self, index: usize, clause: Clause) -> Result<String, ArgumentError>;
+}
+
+/// Why a format string cannot be evaluated; the texts are those of cel-go's `ext.Strings`.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FormatError {
+    #[error("unexpected end of string")]
+    End,
+    #[error("index {0} out of range")]
+    NoArgument(usize),
+    #[error("could not parse formatting clause: {0}")]
+    Clause(ClauseError),
+    #[error("error during formatting: {0}")]
+    Argument(ArgumentError),
+}
+
+/// Why a clause of a format string is invalid.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClauseError {
+    #[error("unexpected end of string")]
+    End,
+    #[error("unrecognized formatting clause \"{0}\"")]
+    Unknown(char),
+    #[error("error while parsing precision: could not find end of precision specifier")]
+    NoPrecisionEnd,
+    #[error(
+        "error while parsing precision: error while converting precision to integer: strconv.Atoi: parsing {}: {}",
+        quote(.0),
+        if .0.is_empty() { "invalid syntax" } else { "value out of range" }
+    )]
+    Precision(String),
+}
+
+/// Why an argument has no text for a clause.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ArgumentError {
+    #[error("{}, was given {type_name}", clause.types())]
+    Type { clause: Clause, type_name: String },
+    #[error("no formatting function for {0}")]
+    NoText(String),
+    #[error(
+        "could not convert argument \"invalid UTF-8 in bytes, cannot convert to string\" to string"
+    )]
+    NotUtf8,
 }
 
 /// A clause of a format string.
@@ -28,8 +74,28 @@ pub(crate) enum Clause {
     Octal,
 }
 
+impl Clause {
+    /// Which types of arguments the clause takes, as cel-go's errors begin.
+    fn types(self) -> &'static str {
+        match self {
+            Self::String => {
+                "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps"
+            }
+            Self::Decimal => "decimal clause can only be used on integers",
+            Self::Fixed(_) => "fixed-point clause can only be used on doubles",
+            Self::Scientific(_) => "scientific clause can only be used on doubles",
+            Self::Binary => "only integers and bools can be formatted as binary",
+            Self::Hex { .. } => "only integers, byte buffers, and strings can be formatted as hex",
+            Self::Octal => "octal clause can only be used on integers",
+        }
+    }
+}
+
 /// Parses a format string and inserts the formatter's text for each clause.
-pub(crate) fn format_with(format: &str, formatter: &mut dyn Formatter) -> Result<String, String> {
+pub(crate) fn format_with(
+    format: &str,
+    formatter: &mut dyn Formatter,
+) -> Result<String, FormatError> {
     let mut out = String::with_capacity(format.len());
     let mut rest = format;
     let mut index = 0;
@@ -42,46 +108,37 @@ pub(crate) fn format_with(format: &str, formatter: &mut dyn Formatter) -> Result
             continue;
         }
         if rest.is_empty() && index < formatter.len() {
-            return Err("unexpected end of string".to_owned());
+            return Err(FormatError::End);
         }
         if index >= formatter.len() {
-            return Err(format!("index {index} out of range"));
+            return Err(FormatError::NoArgument(index));
         }
-        let (clause, after) =
-            clause(rest).map_err(|error| format!("could not parse formatting clause: {error}"))?;
+        let (clause, after) = clause(rest).map_err(FormatError::Clause)?;
         rest = after;
-        out.push_str(
-            &formatter
-                .format(index, clause)
-                .map_err(|error| format!("error during formatting: {error}"))?,
-        );
+        let text = formatter.format(index, clause);
+        out.push_str(&text.map_err(FormatError::Argument)?);
         index += 1;
     }
     out.push_str(rest);
     Ok(out)
 }
 
-fn clause(text: &str) -> Result<(Clause, &str), String> {
+/// Reads the clause behind a percent sign. Returns also the text behind the clause.
+fn clause(text: &str) -> Result<(Clause, &str), ClauseError> {
     let mut precision = PRECISION;
     let mut rest = text;
     if let Some(after) = text.strip_prefix('.') {
         let digits = after.bytes().take_while(u8::is_ascii_digit).count();
         if digits == after.len() {
-            return Err(
-                "error while parsing precision: could not find end of precision specifier"
-                    .to_owned(),
-            );
+            return Err(ClauseError::NoPrecisionEnd);
         }
         let number = &after[..digits];
-        precision = number.parse().map_err(|_| {
-            let problem = if number.is_empty() { "invalid syntax" } else { "value out of range" };
-            let error = format!("strconv.Atoi: parsing {}: {problem}", quote(number));
-            format!("error while parsing precision: error while converting precision to integer: {error}")
-        })?;
+        let parsed = number.parse();
+        precision = parsed.map_err(|_| ClauseError::Precision(number.to_owned()))?;
         rest = &after[digits..];
     }
     let Some(letter) = rest.chars().next() else {
-        return Err("unexpected end of string".to_owned());
+        return Err(ClauseError::End);
     };
     let clause = match letter {
         's' => Clause::String,
@@ -92,25 +149,9 @@ fn clause(text: &str) -> Result<(Clause, &str), String> {
         'x' => Clause::Hex { upper: false },
         'X' => Clause::Hex { upper: true },
         'o' => Clause::Octal,
-        other => return Err(format!("unrecognized formatting clause \"{other}\"")),
+        other => return Err(ClauseError::Unknown(other)),
     };
     Ok((clause, &rest[letter.len_utf8()..]))
-}
-
-/// The error of an argument of this type for a clause.
-pub(crate) fn unsuitable(clause: Clause, type_name: &str) -> String {
-    let what = match clause {
-        Clause::String => {
-            "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps"
-        }
-        Clause::Decimal => "decimal clause can only be used on integers",
-        Clause::Fixed(_) => "fixed-point clause can only be used on doubles",
-        Clause::Scientific(_) => "scientific clause can only be used on doubles",
-        Clause::Binary => "only integers and bools can be formatted as binary",
-        Clause::Hex { .. } => "only integers, byte buffers, and strings can be formatted as hex",
-        Clause::Octal => "octal clause can only be used on integers",
-    };
-    format!("{what}, was given {type_name}")
 }
 
 /// `format.format(list)`.
@@ -122,16 +163,21 @@ pub(super) fn format(format: &str, list: &List<'_>) -> Result<String, Fault> {
             self.0.len()
         }
 
-        fn format(&mut self, index: usize, clause: Clause) -> Result<String, String> {
+        fn format(&mut self, index: usize, clause: Clause) -> Result<String, ArgumentError> {
             format_value(&self.0.get(index).unwrap_or(Value::Null), clause)
         }
     }
 
-    format_with(format, &mut Values(list)).map_err(Fault::new)
+    format_with(format, &mut Values(list)).map_err(|error| Fault::new(error.to_string()))
 }
 
-fn format_value(value: &Value<'_>, clause: Clause) -> Result<String, String> {
-    let unsuitable = || Err(unsuitable(clause, &value.type_name()));
+fn format_value(value: &Value<'_>, clause: Clause) -> Result<String, ArgumentError> {
+    let unsuitable = || {
+        Err(ArgumentError::Type {
+            clause,
+            type_name: value.type_name().into_owned(),
+        })
+    };
     match clause {
         Clause::String => string(value),
         Clause::Decimal => match value {
@@ -254,10 +300,12 @@ fn scientific(number: f64, precision: usize) -> String {
     format!("{mantissa}\u{202f}\u{d7}\u{202f}10{sign}{digits}")
 }
 
-fn string(value: &Value<'_>) -> Result<String, String> {
+/// A value for `%s`.
+fn string(value: &Value<'_>) -> Result<String, ArgumentError> {
     match value {
         Value::List(list) => {
-            let elements: Result<Vec<_>, _> = list.iter().map(|element| literal(&element)).collect();
+            let elements: Result<Vec<_>, _> =
+                list.iter().map(|element| literal(&element)).collect();
             Ok(format!("[{}]", elements?.join(", ")))
         }
         Value::Map(map) => {
@@ -267,21 +315,25 @@ fn string(value: &Value<'_>) -> Result<String, String> {
                 pairs.push((literal(&key)?, literal(&value)?));
             }
             pairs.sort();
-            let pairs: Vec<_> = pairs.into_iter().map(|(key, value)| format!("{key}:{value}")).collect();
+            let pairs: Vec<_> = pairs
+                .into_iter()
+                .map(|(key, value)| format!("{key}:{value}"))
+                .collect();
             Ok(format!("{{{}}}", pairs.join(", ")))
         }
         Value::Null => Ok("null".to_owned()),
         Value::Quantity(_) | Value::Version(_) | Value::Extension(_) | Value::Optional(_) => {
-            Err(unsuitable(Clause::String, &value.type_name()))
+            Err(ArgumentError::Type {
+                clause: Clause::String,
+                type_name: value.type_name().into_owned(),
+            })
         }
-        other => super::convert::to_text(other).map_err(|_| {
-            "could not convert argument \"invalid UTF-8 in bytes, cannot convert to string\" to string".to_owned()
-        }),
+        other => super::convert::to_text(other).map_err(|_| ArgumentError::NotUtf8),
     }
 }
 
 /// A value inside a list or map, as CEL would write it.
-fn literal(value: &Value<'_>) -> Result<String, String> {
+fn literal(value: &Value<'_>) -> Result<String, ArgumentError> {
     match value {
         Value::String(text) => Ok(quote(text)),
         Value::Bytes(_) => Ok(format!("b{}", quote(&string(value)?))),
@@ -290,7 +342,7 @@ fn literal(value: &Value<'_>) -> Result<String, String> {
         Value::Double(number) if !number.is_finite() => Ok(quote(&value.to_string())),
         Value::Double(number) => Ok(format!("{number:.PRECISION$}")),
         Value::Quantity(_) | Value::Version(_) | Value::Extension(_) | Value::Optional(_) => {
-            Err(format!("no formatting function for {}", value.type_name()))
+            Err(ArgumentError::NoText(value.type_name().into_owned()))
         }
         other => string(other),
     }

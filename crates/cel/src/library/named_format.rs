@@ -56,10 +56,8 @@ static FORMATS: [Format; 13] = [
     }),
     format("labelValue", "LabelValue", 40, names::label_value),
     format("uri", "URI", 1103, |s| {
-        crate::url::parse_request_uri(s)
-            .err()
-            .into_iter()
-            .collect::<Vec<_>>()
+        let error = crate::url::parse_request_uri(s).err();
+        error.iter().map(ToString::to_string).collect()
     }),
     format("uuid", "uuid", 70, |s| {
         unless(is_uuid(s), "does not match the UUID format")

@@ -18,15 +18,14 @@ pub(super) fn function(name: &str) -> Option<Function> {
                 _ => Err(Fault::NoOverload),
             },
             other => Ok(value(Extension::Ip(
-                parse_ip(text(other)?).map_err(Fault::new)?,
+                parse_ip(text(other)?).map_err(|error| Fault::new(error.to_string()))?,
             ))),
         },
         "isIP" => |args| Ok(Value::Bool(parse_ip(text(&args[0])?).is_ok())),
         "ip.isCanonical" => |args| {
             let text = text(&args[0])?;
-            Ok(Value::Bool(
-                parse_ip(text).map_err(Fault::new)?.to_string() == text,
-            ))
+            let address = parse_ip(text).map_err(|error| Fault::new(error.to_string()))?;
+            Ok(Value::Bool(address.to_string() == text))
         },
         "family" => |args| Ok(Value::Int(if ip(&args[0])?.is_ipv4() { 4 } else { 6 })),
         "isUnspecified" => |args| Ok(Value::Bool(ip(&args[0])?.is_unspecified())),
@@ -118,28 +117,47 @@ fn mask(address: IpAddr, prefix: u8) -> IpAddr {
     }
 }
 
+/// Why a text is not an IP address that Kubernetes accepts; the texts are those of its CEL library.
+#[derive(Debug, thiserror::Error)]
+enum IpError {
+    #[error(
+        "IP Address {quoted} parse error during conversion from string: ParseAddr({quoted}): {}",
+        ip_problem(.0),
+        quoted = quote(.0)
+    )]
+    Syntax(String),
+    #[error("IP address {} with zone value is not allowed", quote(.0))]
+    Zone(String),
+    #[error("IPv4-mapped IPv6 address {} is not allowed", quote(.0))]
+    Mapped(String),
+}
+
+/// Why a text is not a network that Kubernetes accepts; the texts are those of its CEL library.
+#[derive(Debug, thiserror::Error)]
+enum CidrError {
+    #[error(
+        "network address parse error during conversion from string: netip.ParsePrefix({}): {problem}",
+        quote(text)
+    )]
+    Syntax { text: String, problem: String },
+    #[error("IPv4-mapped IPv6 address {} is not allowed", quote(.0))]
+    Mapped(String),
+}
+
 /// Reads an address without zone that is not IPv4 in IPv6.
-fn parse_ip(text: &str) -> Result<IpAddr, String> {
-    let quoted = quote(text);
+fn parse_ip(text: &str) -> Result<IpAddr, IpError> {
     let (bare, zone) = text
         .split_once('%')
         .map_or((text, None), |(bare, zone)| (bare, Some(zone)));
     let address = match (bare.parse::<IpAddr>(), zone) {
         (Ok(address), None) => address,
         (Ok(IpAddr::V6(_)), Some(zone)) if !zone.is_empty() => {
-            return Err(format!(
-                "IP address {quoted} with zone value is not allowed"
-            ));
+            return Err(IpError::Zone(text.to_owned()));
         }
-        _ => {
-            let problem = ip_problem(text);
-            return Err(format!(
-                "IP Address {quoted} parse error during conversion from string: ParseAddr({quoted}): {problem}"
-            ));
-        }
+        _ => return Err(IpError::Syntax(text.to_owned())),
     };
     if is_mapped(address) {
-        return Err(format!("IPv4-mapped IPv6 address {quoted} is not allowed"));
+        return Err(IpError::Mapped(text.to_owned()));
     }
     Ok(address)
 }
@@ -150,16 +168,15 @@ fn is_mapped(address: IpAddr) -> bool {
 
 /// The error of Go's parser for an invalid address.
 fn ip_problem(text: &str) -> String {
-    let quoted = quote(text);
     match text.find(['.', ':', '%']).map(|at| text.as_bytes()[at]) {
         None => "unable to parse IP".to_owned(),
         Some(b'%') => "missing IPv6 address".to_owned(),
-        Some(b'.') => ipv4_problem(text, &quoted),
+        Some(b'.') => ipv4_problem(text),
         _ => ipv6_problem(text),
     }
 }
 
-fn ipv4_problem(text: &str, _quoted: &str) -> String {
+fn ipv4_problem(text: &str) -> String {
     let mut fields = 0;
     let mut value = 0_u32;
     let mut digits = 0;
@@ -228,7 +245,7 @@ fn ipv6_problem(text: &str) -> String {
                     quote(rest)
                 );
             }
-            return ipv4_problem(rest, "");
+            return ipv4_problem(rest);
         }
         groups += 1;
         rest = &rest[digits..];
@@ -266,12 +283,12 @@ fn ipv6_problem(text: &str) -> String {
 }
 
 /// Reads a network; host bits may be set.
-fn parse_cidr(text: &str) -> Result<(IpAddr, u8), String> {
-    let quoted = quote(text);
+fn parse_cidr(text: &str) -> Result<(IpAddr, u8), CidrError> {
     let fail = |problem: String| {
-        Err(format!(
-            "network address parse error during conversion from string: netip.ParsePrefix({quoted}): {problem}"
-        ))
+        Err(CidrError::Syntax {
+            text: text.to_owned(),
+            problem,
+        })
     };
     let Some((address, bits)) = text.rsplit_once('/') else {
         return fail("no '/'".to_owned());
@@ -298,7 +315,7 @@ fn parse_cidr(text: &str) -> Result<(IpAddr, u8), String> {
     match bits.parse::<u8>() {
         Ok(prefix) if prefix <= most => {
             if is_mapped(parsed) {
-                return Err(format!("IPv4-mapped IPv6 address {quoted} is not allowed"));
+                return Err(CidrError::Mapped(text.to_owned()));
             }
             Ok((parsed, prefix))
         }

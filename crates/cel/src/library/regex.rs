@@ -19,16 +19,56 @@ pub struct Regex {
     size: usize,
 }
 
-/// Sizes of compiled programs, of which the first that is enough is taken, so that it is known how large a program is. The
-/// largest is enough for all that fits the length limit of an expression.
+/// Size limits of compiled programs in bytes. They are tried in turn, so that the size of a program is known roughly; the
+/// last one is enough for every pattern within the length limit of expressions.
 const SIZES: [usize; 5] = [8 << 10, 64 << 10, 512 << 10, 4 << 20, 16 << 20];
-/// The largest memory that one search may take for the states that it meets.
+/// Limit of the memory in bytes that one search may use for states of the lazy DFA.
 const MOST_STATES: usize = 2 << 20;
 
-/// Why RE2 does not accept a pattern, in the words of Go's regexp/syntax package.
+/// Why RE2 does not accept a pattern, as Go's `regexp/syntax.Error`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct PatternError(String);
+#[error("{code}: `{part}`")]
+pub struct PatternError {
+    code: ErrorCode,
+    /// The part of the pattern that is wrong.
+    part: String,
+}
+
+/// What is wrong with a pattern: the names and texts of Go's `regexp/syntax.ErrorCode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+enum ErrorCode {
+    #[error("invalid character class range")]
+    InvalidCharRange,
+    #[error("invalid escape sequence")]
+    InvalidEscape,
+    #[error("invalid named capture")]
+    InvalidNamedCapture,
+    #[error("invalid or unsupported Perl syntax")]
+    InvalidPerlOp,
+    #[error("invalid nested repetition operator")]
+    InvalidRepeatOp,
+    #[error("invalid repeat count")]
+    InvalidRepeatSize,
+    #[error("missing closing ]")]
+    MissingBracket,
+    #[error("missing closing )")]
+    MissingParen,
+    #[error("missing argument to repetition operator")]
+    MissingRepeatArgument,
+    #[error("trailing backslash at end of expression")]
+    TrailingBackslash,
+    #[error("unexpected )")]
+    UnexpectedParen,
+}
+
+impl ErrorCode {
+    fn at(self, part: &str) -> PatternError {
+        PatternError {
+            code: self,
+            part: part.to_owned(),
+        }
+    }
+}
 
 impl Regex {
     /// Compiles a pattern.
@@ -36,7 +76,7 @@ impl Regex {
     /// # Errors
     /// [`PatternError`] with Go's text, such as ``missing closing ): `a(b` ``.
     pub fn new(pattern: &str) -> Result<Self, PatternError> {
-        let translated = translate(pattern).map_err(PatternError)?;
+        let translated = translate(pattern)?;
         for limit in SIZES {
             let states = (4 * limit).min(MOST_STATES);
             let built = ::regex::RegexBuilder::new(&translated)
@@ -44,7 +84,7 @@ impl Regex {
                 .dfa_size_limit(states)
                 .build();
             match built {
-                // What is derived from the program, and the states of two searches at the same time.
+                // The program with what is derived from it, and the states of two concurrent searches.
                 Ok(compiled) => {
                     return Ok(Self {
                         compiled,
@@ -55,7 +95,7 @@ impl Regex {
                 Err(_) => break,
             }
         }
-        Err(PatternError(explain(pattern)))
+        Err(explain(pattern))
     }
 
     /// The memory that the expression may take, roughly. It is kept between searches.

@@ -1,6 +1,6 @@
 //! Compiles a checked syntax tree to the nodes that are evaluated.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 mod constant;
 mod node;
@@ -11,7 +11,7 @@ use super::{call_cost::Rule, constant};
 use crate::{
     ast::{Comprehension, Expr, ExprKind},
     checker::{Facts, Reference},
-    library::{self, Regex},
+    library::{self, PatternError, Regex},
     types::Type,
     value::Value,
 };
@@ -22,12 +22,30 @@ pub(super) use node::{
     compare_cost,
 };
 
+/// Why there is no program for an expression that type-checks; the texts are those of cel-go.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PlanError {
+    #[error("reference to undefined type: {0}")]
+    UndefinedType(Arc<str>),
+    #[error("no such attribute(s): {0}")]
+    NoAttribute(Arc<str>),
+    #[error("no such overload: {0}")]
+    NoOverload(Arc<str>),
+    #[error("invalid qualifier type: {0}")]
+    QualifierType(&'static str),
+    #[error("error parsing regexp: {0}")]
+    Pattern(PatternError),
+    /// A conversion of a constant fails.
+    #[error("{0}")]
+    Constant(Cow<'static, str>),
+}
+
 /// The steps of an expression and how many local variables they use.
 pub(super) fn plan(
     expr: &Expr,
     facts: &Facts,
     variables: &[Arc<str>],
-) -> Result<(Node, usize), String> {
+) -> Result<(Node, usize), PlanError> {
     let mut planner = Planner {
         facts,
         variables,
@@ -45,7 +63,7 @@ struct Planner<'a> {
     locals: usize,
 }
 
-type Planned<T> = Result<T, String>;
+type Planned<T> = Result<T, PlanError>;
 
 impl Planner<'_> {
     fn node(&mut self, expr: &Expr) -> Planned<Node> {
@@ -116,10 +134,10 @@ impl Planner<'_> {
         }
         match (self.facts.type_of(expr.id), self.facts.reference(expr.id)) {
             (Type::Type(Some(inner)), Some(Reference::Ident(_))) => match &**inner {
-                Type::Object(name) => Err(format!("reference to undefined type: {name}")),
+                Type::Object(name) => Err(PlanError::UndefinedType(Arc::clone(name))),
                 _ => Ok(Node::Const(Value::Type(inner.clone()))),
             },
-            _ => Err(format!("no such attribute(s): {name}")),
+            _ => Err(PlanError::NoAttribute(Arc::clone(name))),
         }
     }
 
@@ -172,10 +190,8 @@ impl Planner<'_> {
         };
         let optional = &**function == "_?._" || &**function == "_[?_]";
         let two = |nodes: Vec<Node>| -> Planned<Box<[Node; 2]>> {
-            nodes
-                .try_into()
-                .map(Box::new)
-                .map_err(|_| format!("no such overload: {function}"))
+            let two = nodes.try_into().map(Box::new);
+            two.map_err(|_| PlanError::NoOverload(Arc::clone(function)))
         };
         Ok(match (&**function, nodes.len()) {
             ("_&&_", 2) => Node::And(two(nodes)?),
@@ -217,8 +233,7 @@ impl Planner<'_> {
         if matches!(&**name, "matches" | "find" | "findAll")
             && let Some(Node::Const(Value::String(pattern))) = args.get(1)
         {
-            let regex =
-                Regex::new(pattern).map_err(|error| format!("error parsing regexp: {error}"))?;
+            let regex = Regex::new(pattern).map_err(PlanError::Pattern)?;
             let cost = super::call_cost::regex(pattern.chars().count() as u64);
             // The global form has no separate cost.
             let cost = if overload == "matches" {
@@ -241,8 +256,8 @@ impl Planner<'_> {
                 return Ok(Node::InSet(Box::new((args.swap_remove(0), values))));
             }
         }
-        let function =
-            library::function(name).ok_or_else(|| format!("no such overload: {name}"))?;
+        let function = library::function(name);
+        let function = function.ok_or_else(|| PlanError::NoOverload(Arc::clone(name)))?;
         if let Some(node) = precompute(name, function, &args, rule)? {
             return Ok(node);
         }
@@ -304,7 +319,7 @@ fn key_step(value: Value<'static>, optional: bool) -> Planned<Step> {
         Value::Int(_) | Value::Uint(_) | Value::Bool(_) | Value::Double(_) => {
             Ok(Step::Value(value, optional))
         }
-        other => Err(format!("invalid qualifier type: {}", other.go_type())),
+        other => Err(PlanError::QualifierType(other.go_type())),
     }
 }
 

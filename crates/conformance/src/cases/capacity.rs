@@ -41,8 +41,17 @@ fn shared(w: &Fixture) -> Result<DeviceRef, Stop> {
     found.map_or_else(|| skip("no device allows multiple allocations"), Ok)
 }
 
+/// A device with room for two shares, as the scheduler would allocate them.
+fn divided(w: &Fixture) -> Result<DeviceRef, Stop> {
+    shared(w)?;
+    let mut devices = w.devices().iter();
+    let found = devices.find(|device| device.shared && device.shares.two_fit);
+    let found = found.cloned();
+    found.map_or_else(|| skip("no device has capacity for two shares"), Ok)
+}
+
 async fn parallel(w: &mut Fixture) -> Observed {
-    let device = shared(w)?;
+    let device = divided(w)?;
     let before = w.cdi_devices();
     let (first, second) = (
         w.make(ClaimRequest::device(&device)).await?,
@@ -71,7 +80,7 @@ async fn parallel(w: &mut Fixture) -> Observed {
 }
 
 async fn restart(w: &mut Fixture) -> Observed {
-    let device = shared(w)?;
+    let device = divided(w)?;
     let claims = [
         w.make(ClaimRequest::device(&device)).await?,
         w.make(ClaimRequest::device(&device)).await?,
@@ -93,7 +102,7 @@ async fn restart(w: &mut Fixture) -> Observed {
 }
 
 async fn one_claim(w: &mut Fixture) -> Observed {
-    let device = shared(w)?;
+    let device = divided(w)?;
     let devices = vec![device.clone(), device];
     let claim = w
         .make(ClaimRequest {
@@ -102,6 +111,7 @@ async fn one_claim(w: &mut Fixture) -> Observed {
         })
         .await?;
     let answer = w.prepare(&claim).await?;
+    w.names_devices(&claim, &answer).await?;
     w.resolves(&answer)?;
     let requests: BTreeSet<&String> = answer.iter().flat_map(|device| &device.requests).collect();
     ensure!(
@@ -114,7 +124,7 @@ async fn one_claim(w: &mut Fixture) -> Observed {
 }
 
 async fn share_id(w: &mut Fixture) -> Observed {
-    let device = shared(w)?;
+    let device = divided(w)?;
     let offered = Version::offered(&w.plugin()?.info);
     if !offered.contains(&Version::V1) {
         return skip("v1beta1 of the service has no share IDs");
@@ -126,6 +136,8 @@ async fn share_id(w: &mut Fixture) -> Observed {
             ..ClaimRequest::default()
         })
         .await?;
+    let answer = w.prepare(&claim).await?;
+    w.names_devices(&claim, &answer).await?;
     let object = w.api.get(&path(&claim)).await;
     let object = object.or_else(|error| fail(error.to_string()))?;
     let results = &object["status"]["allocation"]["devices"]["results"];
@@ -161,14 +173,12 @@ async fn answered(w: &Fixture, claim: &ClaimRef) -> Result<BTreeSet<String>, Sto
 
 async fn amounts(w: &mut Fixture) -> Observed {
     let device = shared(w)?;
-    if device.amounts.iter().all(|amounts| amounts.is_empty()) {
+    if device.shares.usual.is_empty() {
         return skip("the shared device has no capacity");
     }
-    for amount in &device.amounts {
-        let share = DeviceRef {
-            amounts: vec![amount.clone()],
-            ..device.clone()
-        };
+    for amount in &device.shares.all {
+        let mut share = device.clone();
+        share.shares.usual = amount.clone();
         let claim = w.make(ClaimRequest::device(&share)).await?;
         let answer = match w.try_prepare(&claim).await? {
             Ok(answer) => answer,
@@ -177,5 +187,5 @@ async fn amounts(w: &mut Fixture) -> Observed {
         w.resolves(&answer)?;
         w.unprepare(&claim).await?;
     }
-    Ok(format!("{} different shares", device.amounts.len()))
+    Ok(format!("{} different shares", device.shares.all.len()))
 }

@@ -1,5 +1,6 @@
 //! A full disk below the driver's own directory.
 
+use std::ffi::CString;
 use std::io::{ErrorKind, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::case::{Case, Observed, Stop, case, ensure, fail, skip};
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, size};
 use crate::kubelet::ClaimRef;
 
 pub(crate) const CASES: &[Case] = &[case!(full, "state-disk-full", process: true, devices: 2,
@@ -16,8 +17,10 @@ pub(crate) const CASES: &[Case] = &[case!(full, "state-disk-full", process: true
     source: "KEP-4381: NodePrepareResources must be idempotent, also over restarts",
     hint: "answer with the error of the write; write to a temporary file and rename it, so that the last state stays")];
 
-/// Enough for a driver that starts, and little to fill.
-const SIZE: &std::ffi::CStr = c"size=4m,mode=0755";
+/// What is left beside the files of a driver that has started: enough for its state, and little to fill.
+const ROOM: u64 = 4 << 20;
+/// The largest file system, which is in memory.
+const LARGEST: u64 = 1 << 30;
 const FILLER: &str = "conformance-filler";
 
 /// A small file system over a directory, until it is dropped.
@@ -27,7 +30,16 @@ struct Disk {
 }
 
 impl Disk {
+    /// Mounts a file system with room for the files that are there: a driver writes those of its start again, such as
+    /// programs that it installs, and may write the new one beside the old one.
     fn mount(path: &Path) -> Result<Self, Stop> {
+        let room = 2 * size(path) + ROOM;
+        if room > LARGEST {
+            return skip(format!("the driver's files have more than {LARGEST} bytes"));
+        }
+        let Ok(data) = CString::new(format!("size={room},mode=0755")) else {
+            return fail("the options of the file system have a NUL");
+        };
         // Unmounts when its input ends, as it does when this process is killed.
         let guard = Command::new("sh")
             .args(["-c", "read -r line; umount -l \"$1\"", "sh"])
@@ -39,7 +51,7 @@ impl Disk {
             .spawn();
         let mut guard = guard.or_else(|error| skip(format!("sh: {error}")))?;
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
-        match rustix::mount::mount("tmpfs", path, "tmpfs", flags, Some(SIZE)) {
+        match rustix::mount::mount("tmpfs", path, "tmpfs", flags, Some(data.as_c_str())) {
             Ok(()) => Ok(Self {
                 path: path.to_owned(),
                 guard,

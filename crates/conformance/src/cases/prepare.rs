@@ -77,6 +77,7 @@ async fn answers(w: &mut Fixture) -> Observed {
     let claim = w.claim(0).await?;
     let device = w.devices()[0].clone();
     let answer = w.prepare(&claim).await?;
+    w.names_devices(&claim, &answer).await?;
     let Some(found) = prepared_device(&answer, &device) else {
         return fail(format!(
             "device {} of pool {} is not in the response {answer:?}",
@@ -111,6 +112,7 @@ async fn foreign(w: &mut Fixture) -> Observed {
         })
         .await?;
     let answer = w.prepare(&claim).await?;
+    w.names_devices(&claim, &answer).await?;
     ensure!(
         prepared_device(&answer, &device).is_some(),
         "the driver's own device is missing"
@@ -132,6 +134,7 @@ async fn alternative(w: &mut Fixture) -> Observed {
         })
         .await?;
     let answer = w.prepare(&claim).await?;
+    w.names_devices(&claim, &answer).await?;
     let Some(found) = prepared_device(&answer, &device) else {
         return fail("the device is not in the response");
     };
@@ -291,7 +294,8 @@ async fn unknown_device(w: &mut Fixture) -> Observed {
 async fn replaced(w: &mut Fixture) -> Observed {
     let devices = w.devices().to_vec();
     let old = w.claim(0).await?;
-    w.prepare(&old).await?;
+    let answer = w.prepare(&old).await?;
+    w.names_devices(&old, &answer).await?;
     w.delete_claim(&old).await?;
     let new = w
         .make(ClaimRequest {

@@ -207,7 +207,7 @@ async fn terminate(w: &mut Fixture) -> Observed {
 
 async fn second(w: &mut Fixture) -> Observed {
     let before = w.kubelet.registrations();
-    let mut other = w.spawn()?;
+    let mut other = w.spawn_second()?;
     let patience = w.options().quiet;
     let started = tokio::time::Instant::now();
     let mut status = None;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::case::{Case, Observed, Stop, case, ensure, fail, skip};
 use crate::fixture::Fixture;
-use crate::kubelet::ClaimRef;
+use crate::kubelet::{ClaimRef, Device};
 
 const SOURCE: &str = "power loss in the middle of a write; NVIDIA/k8s-dra-driver-gpu#840, #1278";
 
@@ -52,13 +52,17 @@ async fn garbage(w: &mut Fixture) -> Observed {
     .await
 }
 
+/// What there was before the damage.
+struct Damaged {
+    claim: ClaimRef,
+    devices: Vec<Device>,
+    files: Vec<PathBuf>,
+}
+
 /// A claim is prepared, the driver ends, and its files are damaged.
-async fn prepare_and_damage(
-    w: &mut Fixture,
-    damage: Damage,
-) -> Result<(ClaimRef, Vec<PathBuf>), Stop> {
+async fn prepare_and_damage(w: &mut Fixture, damage: Damage) -> Result<Damaged, Stop> {
     let claim = w.claim(0).await?;
-    w.prepare(&claim).await?;
+    let devices = w.prepare(&claim).await?;
     w.kill().await;
     let files = w.state_files();
     if files.is_empty() {
@@ -67,12 +71,16 @@ async fn prepare_and_damage(
     for path in &files {
         damage(path).or_else(|error| fail(format!("{}: {error}", path.display())))?;
     }
-    Ok((claim, files))
+    Ok(Damaged {
+        claim,
+        devices,
+        files,
+    })
 }
 
 async fn damaged(w: &mut Fixture, damage: Damage) -> Observed {
     let before = w.cdi_devices();
-    let (claim, files) = prepare_and_damage(w, damage).await?;
+    let Damaged { claim, files, .. } = prepare_and_damage(w, damage).await?;
     let position = w.position();
     if let Err(stop) = w.start_again().await {
         let ended = w
@@ -103,15 +111,21 @@ async fn damaged(w: &mut Fixture, damage: Damage) -> Observed {
 
 async fn deleted(w: &mut Fixture) -> Observed {
     let before = w.cdi_devices();
-    let (claim, files) = prepare_and_damage(w, |path| std::fs::remove_file(path)).await?;
+    let old = prepare_and_damage(w, |path| std::fs::remove_file(path)).await?;
+    let claim = old.claim;
     w.start_again().await?;
     w.unprepare(&claim).await?;
     w.is_clean(&claim, &before)?;
     let next = w.claim(0).await?;
     let devices = w.prepare(&next).await?;
-    ensure!(!devices.is_empty(), "no devices");
+    ensure!(
+        devices.len() == old.devices.len(),
+        "a claim had {} devices, and the next one has {}",
+        old.devices.len(),
+        devices.len()
+    );
     w.resolves(&devices)?;
-    Ok(format!("it continues without {} files", files.len()))
+    Ok(format!("it continues without {} files", old.files.len()))
 }
 
 async fn earlier(w: &mut Fixture) -> Observed {

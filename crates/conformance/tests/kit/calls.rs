@@ -139,6 +139,9 @@ impl Raw {
     }
 
     fn answer(&self, entry: &Entry) -> Vec<(Prepared, Vec<String>)> {
+        if self.fault("names-nothing") || self.injects() {
+            return Vec::new();
+        }
         let ids = |device: &Prepared| {
             let own = format!("{KIND}={}", self.device_name(entry, device));
             vec![

@@ -86,6 +86,46 @@ async fn a_correct_driver_passes() {
     assert!(skipped.is_empty(), "{skipped:?}");
 }
 
+/// A driver that names no devices in its answers: what cannot be seen is skipped.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_a_driver_that_injects_devices_without_cdi_passes() {
+    let cases = [
+        "prepare-*",
+        "unprepare-*",
+        "share-*",
+        "cdi-*",
+        "crash-prepared",
+        "state-deleted",
+    ];
+    let options = options("raw", "injects").jobs(4);
+    let report = try_driver(options.cases(&cases, &[] as &[&str]).unwrap()).await;
+    report.assert_passed();
+    let mut skipped = report.names(Verdict::Skip);
+    skipped.retain(|case| !case.starts_with("cdi-"));
+    assert_eq!(
+        skipped,
+        [
+            "prepare-answers",
+            "prepare-other-driver",
+            "prepare-alternative",
+            "prepare-replaced-claim",
+            "share-one-claim",
+            "share-id",
+        ]
+    );
+}
+
+/// Its program was damaged with its state, and did not fit on the small disk.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_an_installed_program_is_not_state() {
+    let options = options("raw", "installs").jobs(4);
+    let report = try_driver(options.cases(&["state-*"], &[] as &[&str]).unwrap()).await;
+    report.assert_passed();
+    let mut skipped = report.names(Verdict::Skip);
+    skipped.retain(|case| *case != FULL);
+    assert!(skipped.is_empty(), "{skipped:?}");
+}
+
 async fn disturb(driver: &str, fault: &str, seed: u64) -> Report {
     let report = chaos(options(driver, fault), seed, Length::Steps(60), |_, _| {});
     report.await.unwrap_or_else(|error| panic!("{error}"))
@@ -131,6 +171,17 @@ const FAULTS: &[(&str, &[&str])] = &[
     ("deletes-foreign", &["publish-foreign"]),
     ("keeps-stale-pools", &["publish-stale-pool"]),
     ("wrong-request", &["prepare-answers"]),
+    (
+        "names-nothing",
+        &[
+            "prepare-answers",
+            "prepare-other-driver",
+            "prepare-alternative",
+            "prepare-replaced-claim",
+            "share-one-claim",
+            "share-id",
+        ],
+    ),
     ("answers-foreign", &["prepare-other-driver"]),
     ("sub-request", &["prepare-alternative"]),
     (

@@ -78,6 +78,11 @@ impl Raw {
         self.settings.fault == name
     }
 
+    /// No fault: it injects its devices without CDI, as a plugin of NRI does, and has nothing to tell the kubelet.
+    fn injects(&self) -> bool {
+        self.fault("injects")
+    }
+
     fn data(&self) -> PathBuf {
         self.settings.kubelet.join("plugins").join(NAME)
     }
@@ -150,6 +155,9 @@ pub async fn run(settings: Settings, client: Client) {
         true => None,
         false => Some(lock(&data.join("lock")).await),
     };
+    if driver.fault("installs") {
+        driver.install();
+    }
     let entries = driver.load();
     driver.write_common().unwrap();
     if !driver.fault("no-restore") && !driver.fault("cdi-once-ever") {

@@ -5,6 +5,7 @@
 //! long as its pod exists. Here the name follows from the purpose of the claim: a repeated request is for the same
 //! claim.
 
+use allot_apimachinery::names::GENERATED_NAME_ALPHABET;
 use allot_reflector::{Readable, Writes};
 use kube::{Api, Resource};
 use serde_json::{Value, json};
@@ -13,7 +14,7 @@ use super::plan::{self, Owner};
 use crate::Error;
 use crate::kit::api;
 use crate::kit::meta;
-use crate::workload::{ALPHABET, fnv};
+use crate::workload::fnv;
 
 /// How many names that other claims have are skipped before it is an error.
 const MOST_TAKEN: u8 = 8;
@@ -39,8 +40,8 @@ impl Purpose<'_> {
         let taken = [taken];
         let mut hash = fnv(parts.chain([&taken[..]]));
         let letters = (0..SUFFIX).map(|_| {
-            let letter = ALPHABET[hash as usize % ALPHABET.len()];
-            hash /= ALPHABET.len() as u32;
+            let letter = GENERATED_NAME_ALPHABET[hash as usize % GENERATED_NAME_ALPHABET.len()];
+            hash /= GENERATED_NAME_ALPHABET.len() as u32;
             char::from(letter)
         });
         letters.collect()
@@ -102,7 +103,7 @@ mod tests {
         };
         let name = purpose.suffix(0);
         assert_eq!(name, purpose.suffix(0), "asked again");
-        let known = |b: u8| ALPHABET.contains(&b);
+        let known = |b: u8| GENERATED_NAME_ALPHABET.contains(&b);
         assert!(name.len() == SUFFIX && name.bytes().all(known), "{name}");
         let owner = Owner {
             uid: "pod-2",

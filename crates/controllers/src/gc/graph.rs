@@ -27,39 +27,60 @@ pub(super) enum Verdict {
     Gone,
 }
 
-/// An object in the graph.
+/// An object in the graph: shared with the cache of its kind, since every object of the cluster is here.
 #[derive(Clone)]
 pub(super) struct Node {
-    pub uid: String,
     pub kind: Arc<Kind>,
-    pub namespace: String,
-    pub name: String,
-    pub version: String,
-    pub owners: Vec<OwnerReference>,
-    pub finalizers: Vec<String>,
-    pub deleting: bool,
+    object: Arc<MetaObject>,
 }
 
 impl Node {
-    fn new(kind: &Arc<Kind>, obj: &MetaObject) -> Self {
+    fn new(kind: &Arc<Kind>, object: &Arc<MetaObject>) -> Self {
         Self {
-            uid: meta::uid(obj).to_owned(),
             kind: kind.clone(),
-            namespace: meta::namespace(obj).to_owned(),
-            name: meta::name(obj).to_owned(),
-            version: obj.metadata.resource_version.clone().unwrap_or_default(),
-            owners: obj.metadata.owner_references.clone().unwrap_or_default(),
-            finalizers: obj.metadata.finalizers.clone().unwrap_or_default(),
-            deleting: meta::deleting(obj),
+            object: object.clone(),
         }
     }
 
+    pub(super) fn uid(&self) -> &str {
+        meta::uid(&*self.object)
+    }
+
+    pub(super) fn namespace(&self) -> &str {
+        meta::namespace(&*self.object)
+    }
+
+    pub(super) fn name(&self) -> &str {
+        meta::name(&*self.object)
+    }
+
+    /// The resource version.
+    pub(super) fn version(&self) -> &str {
+        let version = &self.object.metadata.resource_version;
+        version.as_deref().unwrap_or_default()
+    }
+
+    pub(super) fn owners(&self) -> &[OwnerReference] {
+        let owners = &self.object.metadata.owner_references;
+        owners.as_deref().unwrap_or_default()
+    }
+
+    pub(super) fn finalizers(&self) -> &[String] {
+        let finalizers = &self.object.metadata.finalizers;
+        finalizers.as_deref().unwrap_or_default()
+    }
+
+    /// Whether deletion was requested.
+    pub(super) fn is_deleting(&self) -> bool {
+        meta::deleting(&*self.object)
+    }
+
     pub(super) fn has(&self, finalizer: &str) -> bool {
-        self.finalizers.iter().any(|f| f == finalizer)
+        self.finalizers().iter().any(|f| f == finalizer)
     }
 
     fn waits_for_dependents(&self) -> bool {
-        self.deleting && self.has(FOREGROUND)
+        self.is_deleting() && self.has(FOREGROUND)
     }
 }
 
@@ -104,20 +125,21 @@ impl Graph {
     }
 
     /// Adds or updates an object; returns the UIDs to process.
-    pub(super) fn upsert(&mut self, kind: &Arc<Kind>, obj: &MetaObject) -> Vec<String> {
+    pub(super) fn upsert(&mut self, kind: &Arc<Kind>, obj: &Arc<MetaObject>) -> Vec<String> {
         let node = Node::new(kind, obj);
-        let uid = node.uid.clone();
-        let old = self.nodes.get(&uid);
-        let old_owners = old.map(|n| n.owners.clone()).unwrap_or_default();
+        let uid = node.uid().to_owned();
+        let old = self.nodes.get(&uid).cloned();
+        let old = old.as_ref();
+        let old_owners = old.map(Node::owners).unwrap_or_default();
         let new = old.is_none();
         let was_waiting = old.is_some_and(Node::waits_for_dependents);
-        let was_deleting = old.is_some_and(|n| n.deleting);
-        for owner in &old_owners {
-            if node.owners.iter().all(|o| o.uid != owner.uid) {
+        let was_deleting = old.is_some_and(Node::is_deleting);
+        for owner in old_owners {
+            if node.owners().iter().all(|o| o.uid != owner.uid) {
                 self.unlink(&owner.uid, &uid);
             }
         }
-        for owner in &node.owners {
+        for owner in node.owners() {
             self.dependents
                 .entry(owner.uid.clone())
                 .or_default()
@@ -125,29 +147,29 @@ impl Graph {
         }
         let mut work = Vec::new();
         let changed_owners =
-            node.owners.len() != old_owners.len()
-                || node.owners.iter().zip(&old_owners).any(|(a, b)| {
+            node.owners().len() != old_owners.len()
+                || node.owners().iter().zip(old_owners).any(|(a, b)| {
                     a.uid != b.uid || a.block_owner_deletion != b.block_owner_deletion
                 });
-        if !node.deleting && !node.owners.is_empty() && (new || changed_owners) {
+        if !node.is_deleting() && !node.owners().is_empty() && (new || changed_owners) {
             // Most owners are known and alive; only the others need processing.
             if node
-                .owners
+                .owners()
                 .iter()
                 .any(|o| self.judge(&node, o) != Some(Verdict::Solid))
             {
                 work.push(uid.clone());
             }
         }
-        if node.deleting && (node.has(FOREGROUND) || node.has(ORPHAN)) {
+        if node.is_deleting() && (node.has(FOREGROUND) || node.has(ORPHAN)) {
             work.push(uid.clone());
         }
         if node.waits_for_dependents() && !was_waiting {
             work.extend(self.dependents.get(&uid).into_iter().flatten().cloned());
         }
         // An owner may wait for this dependent.
-        if changed_owners || (node.deleting && !was_deleting) {
-            for owner in old_owners.iter().chain(&node.owners) {
+        if changed_owners || (node.is_deleting() && !was_deleting) {
+            for owner in old_owners.iter().chain(node.owners()) {
                 if self
                     .nodes
                     .get(&owner.uid)
@@ -174,7 +196,7 @@ impl Graph {
             .flatten()
             .cloned()
             .collect();
-        for owner in &node.owners {
+        for owner in node.owners() {
             self.unlink(&owner.uid, uid);
             if self
                 .nodes
@@ -215,8 +237,8 @@ impl Graph {
         let resource = &found.kind.resource;
         let matches = resource.kind == owner.kind
             && resource.group == group_of(&owner.api_version)
-            && found.name == owner.name
-            && (!found.kind.namespaced || found.namespace == node.namespace);
+            && found.name() == owner.name
+            && (!found.kind.namespaced || found.namespace() == node.namespace());
         if !matches {
             // A reference with the right UID and wrong coordinates: ask the API server.
             return None;
@@ -238,11 +260,11 @@ impl Graph {
                 continue;
             };
             let blocks = node
-                .owners
+                .owners()
                 .iter()
                 .any(|o| o.uid == uid && o.block_owner_deletion == Some(true));
             blocking |= blocks;
-            if !node.deleting {
+            if !node.is_deleting() {
                 pending.push(dependent.clone());
             }
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::api::resource::v1::ResourceSlice;
+use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
 use serde_json::{Value, json};
 
 use super::{DRIVERS, TAINT};
@@ -63,34 +63,27 @@ pub(super) fn dead_devices(
     let driver = &slice.spec.driver;
     let own = slice.spec.node_name.as_deref().filter(|n| !n.is_empty());
     let own_dead = own.is_some_and(|n| !serves(node(n).as_ref(), driver));
-    slice
-        .spec
-        .devices
-        .iter()
-        .flatten()
-        .enumerate()
-        .filter(|(_, device)| {
-            let its = device.node_name.as_deref().filter(|n| !n.is_empty());
-            own_dead || its.is_some_and(|n| !serves(node(n).as_ref(), driver))
-        })
-        .map(|(index, _)| index)
-        .collect()
+    indexes(slice, |device| {
+        let its = device.node_name.as_deref().filter(|n| !n.is_empty());
+        own_dead || its.is_some_and(|n| !serves(node(n).as_ref(), driver))
+    })
 }
 
-/// The indexes of the devices that have our taint.
+/// The indexes of the devices that have the taint of this controller.
 pub(super) fn tainted(slice: &ResourceSlice) -> BTreeSet<usize> {
-    slice
-        .spec
-        .devices
-        .iter()
-        .flatten()
-        .enumerate()
-        .filter(|(_, d)| d.taints.iter().flatten().any(|t| t.key == TAINT))
-        .map(|(index, _)| index)
-        .collect()
+    indexes(slice, |device| {
+        device.taints.iter().flatten().any(|t| t.key == TAINT)
+    })
 }
 
-/// The devices (as JSON) with our taint on exactly these.
+/// The indexes of the devices of a slice that satisfy a condition.
+fn indexes(slice: &ResourceSlice, condition: impl Fn(&Device) -> bool) -> BTreeSet<usize> {
+    let devices = slice.spec.devices.iter().flatten().enumerate();
+    let matching = devices.filter(|(_, device)| condition(device));
+    matching.map(|(index, _)| index).collect()
+}
+
+/// The devices as JSON, with the taint of this controller on exactly those with the indexes `dead`.
 pub(super) fn with_taints(devices: &Value, dead: &BTreeSet<usize>, now: &str) -> Value {
     let mut devices = devices.clone();
     for (index, device) in devices.as_array_mut().into_iter().flatten().enumerate() {

@@ -225,10 +225,10 @@ impl<D: Driver> Builder<D> {
             tasks.spawn(until(stop.clone(), diagnostics.serve(listener)));
         }
 
-        let mut labels = BTreeMap::new();
+        let heeds = injection.is_some().then(|| "true".to_owned());
+        let labels = BTreeMap::from([(HEEDS_INJECTED_FAILURES.to_owned(), heeds)]);
         if let Some(injection) = injection {
             tasks.spawn(until(stop.clone(), injection.run()));
-            labels.insert(HEEDS_INJECTED_FAILURES.to_owned(), "true".to_owned());
         }
         if let Some((tainting, health)) = tainting {
             let (published, tainted) = watch::channel(None);

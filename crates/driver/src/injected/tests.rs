@@ -99,25 +99,48 @@ fn failed_devices_are_unhealthy() {
     );
 }
 
+fn node(text: &str) -> PartialObjectMeta<Node> {
+    let mut node = PartialObjectMeta::<Node>::default();
+    let annotations = BTreeMap::from([(INJECTED_FAILURES.to_owned(), text.to_owned())]);
+    node.metadata.annotations = Some(annotations);
+    node
+}
+
 #[test]
 fn an_annotation_is_for_several_drivers_and_may_be_wrong() {
-    let of = |text: &str| {
-        let mut node = PartialObjectMeta::<Node>::default();
-        let annotations = BTreeMap::from([(INJECTED_FAILURES.to_owned(), text.to_owned())]);
-        node.metadata.annotations = Some(annotations);
-        of_node(&node, "leds.example.com")
-    };
+    let of = |text: &str| of_node(&node(text), "leds.example.com").ok();
+    let none = Some(Failures::default());
     let other = r#"{"fans.example.com": {"fan-0": {"unplugged": true}}}"#;
-    assert_eq!(of(other), Failures::default());
-    let own = r#"{"leds.example.com": {"led-0": {"unhealthy": "hot", "later": 1}}}"#;
-    assert_eq!(of(own), failures(json!({"led-0": {"unhealthy": "hot"}})));
+    assert_eq!(of(other), none);
+    let own = r#"{"leds.example.com": {"led-0": {"unhealthy": "hot", "later": 1}}, "fans.example.com": 1}"#;
+    let hot = failures(json!({"led-0": {"unhealthy": "hot"}}));
+    assert_eq!(of(own), Some(hot));
     for wrong in ["", "[]", "{\"leds.example.com\": 1}", &"[".repeat(100_000)] {
-        assert_eq!(of(wrong), Failures::default());
+        assert_eq!(of(wrong), None, "{wrong:.20}");
     }
     assert_eq!(
-        of_node(&PartialObjectMeta::default(), "leds.example.com"),
-        Failures::default()
+        of_node(&PartialObjectMeta::default(), "leds.example.com").ok(),
+        none
     );
+}
+
+/// A typing error in the annotation brought all failed devices back.
+#[test]
+fn regression_failures_stay_while_their_annotation_cannot_be_read() {
+    let (sender, known) = watch::channel(None);
+    let learn = |node: Option<&PartialObjectMeta<Node>>| {
+        let read = learn(&sender, node, "leds.example.com").is_ok();
+        (read, known.borrow().clone().expect("known"))
+    };
+    let unplugged = failures(json!({"led-0": {"unplugged": true}}));
+    let good = node(r#"{"leds.example.com": {"led-0": {"unplugged": true}}}"#);
+    let wrong = node(r#"{"leds.example.com": {"led-0": {"unplugged": true}}"#);
+    assert_eq!(learn(Some(&wrong)), (false, Failures::default()));
+    assert_eq!(learn(Some(&good)), (true, unplugged.clone()));
+    assert_eq!(learn(Some(&wrong)), (false, unplugged.clone()));
+    assert_eq!(learn(Some(&node("{}"))), (true, Failures::default()));
+    assert_eq!(learn(Some(&good)), (true, unplugged));
+    assert_eq!(learn(None), (true, Failures::default()));
 }
 
 /// The failures that a driver knows first, if its API server gives the answers to the first requests, and then the Node;

@@ -87,7 +87,8 @@ impl Plan {
                     updated.spec = spec(index, generation);
                     if !labelled(target, slice) {
                         let labels = updated.metadata.labels.get_or_insert_default();
-                        labels.extend(target.scope.labels.clone());
+                        labels.retain(|key, _| !target.scope.labels.contains_key(key));
+                        labels.extend(labels_of(target));
                     }
                     plan.update.push((index, updated));
                 }
@@ -107,11 +108,16 @@ impl Plan {
     }
 }
 
-/// Whether a slice has the labels.
+/// Whether a slice has the labels, and none that it must not have: an earlier run of the driver may have left one.
 fn labelled(target: &Target<'_>, slice: &ResourceSlice) -> bool {
     let there = slice.metadata.labels.as_ref();
     let mut wanted = target.scope.labels.iter();
-    wanted.all(|(key, value)| there.and_then(|there| there.get(key)) == Some(value))
+    wanted.all(|(key, value)| there.and_then(|there| there.get(key)) == value.as_ref())
+}
+
+fn labels_of(target: &Target<'_>) -> impl Iterator<Item = (String, String)> {
+    let labels = target.scope.labels.iter();
+    labels.filter_map(|(key, value)| Some((key.clone(), value.clone()?)))
 }
 
 /// Chooses an existing slice for every wanted one: the one whose name has this index. If there is only one, its name
@@ -176,7 +182,8 @@ fn metadata(target: &Target<'_>, index: usize, slices: usize) -> ObjectMeta {
     ObjectMeta {
         generate_name: Some(prefix),
         owner_references: owners,
-        labels: Some(target.scope.labels.clone()).filter(|labels| !labels.is_empty()),
+        labels: Some(labels_of(target).collect())
+            .filter(|labels: &BTreeMap<_, _>| !labels.is_empty()),
         ..ObjectMeta::default()
     }
 }

@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::plan::{Plan, Target};
 use super::*;
 
+mod labels;
 mod upstream;
 
 fn device(name: &str) -> Device {
@@ -393,33 +394,6 @@ fn devices_are_spread_over_as_many_slices_as_they_need() {
     check(129, false, &[128, 1]);
     check(128, true, &[64, 64]);
     check(65, true, &[64, 1]);
-}
-
-/// Slices of a driver that had no labels get them, and keep what others wrote.
-#[test]
-fn slices_have_the_labels() {
-    let mut scope = on_node("n1", "u1");
-    let wanted = pool(&[&["a"]]);
-    let plan = |scope: &Scope, existing: Vec<&ResourceSlice>| {
-        let target = Target {
-            driver: "gpu.example.com",
-            scope,
-            pool: "n1",
-        };
-        Plan::new(&target, Some(&wanted), existing, &Stored::new())
-    };
-    let mut slice = plan(&scope, Vec::new()).create.remove(0).1;
-    assert_eq!(slice.metadata.labels, None);
-    let label = |name: &str| (name.to_owned(), "true".to_owned());
-    slice.metadata.name = Some("s".into());
-    slice.metadata.labels = Some(BTreeMap::from([label("other")]));
-    scope.labels = BTreeMap::from([label("heeds")]);
-    let created = plan(&scope, Vec::new()).create.remove(0).1;
-    assert_eq!(created.metadata.labels, Some(scope.labels.clone()));
-    let updated = plan(&scope, vec![&slice]).update.remove(0).1;
-    let both = BTreeMap::from([label("heeds"), label("other")]);
-    assert_eq!(updated.metadata.labels, Some(both));
-    assert!(plan(&scope, vec![&updated]).update.is_empty());
 }
 
 #[test]

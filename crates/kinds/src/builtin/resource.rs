@@ -82,7 +82,7 @@ fn normalize(resource: &Resource, object: &mut Value) {
 
 fn convert(resource: &Resource, object: Value, from: &str, to: &str) -> Result<Value> {
     if let Some(converted) = classic::convert(resource, &object, from, to) {
-        return converted.map_err(ApiError::bad_request);
+        return converted.map_err(|error| ApiError::bad_request(error.to_string()));
     }
     let unknown =
         || ApiError::bad_request(format!("no version {to:?} of kind {:?}", resource.kind));

@@ -1,7 +1,7 @@
 //! The scale subresource of custom resources.
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
-use allot_schema::merge::go_value;
+use allot_schema::merge::{go_type, go_value};
 use serde_json::{Value, json};
 
 use super::text;
@@ -71,12 +71,12 @@ impl Scale {
         }
         check_count(object, &self.status_replicas, &mut errors);
         if let Some(path) = &self.label_selector
-            && let Err(text) = find(object, path).and_then(|value| match value {
-                Some(value) if !value.is_string() => Err(accessor(path, value, "string")),
+            && let Err(error) = find(object, path).and_then(|value| match value {
+                Some(value) if !value.is_string() => Err(TypeError::new(path, value, "string")),
                 _ => Ok(()),
             })
         {
-            errors.push(Error::invalid(&Path::new(path), "", text));
+            errors.push(Error::invalid(&Path::new(path), "", error.to_string()));
         }
         errors
     }
@@ -88,8 +88,11 @@ fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
         .try_fold(object, |value, key| value.get(key))
 }
 
-/// Like [`at`]; the error names the parent that is no object.
-fn find<'a>(object: &'a Value, path: &str) -> Result<Option<&'a Value>, String> {
+/// The value at a path; `None` if it does not exist.
+///
+/// # Errors
+/// A value on the way is neither an object nor null.
+fn find<'a>(object: &'a Value, path: &str) -> Result<Option<&'a Value>, TypeError> {
     let mut place = object;
     let mut passed = String::new();
     for key in path.trim_start_matches('.').split('.') {
@@ -100,7 +103,7 @@ fn find<'a>(object: &'a Value, path: &str) -> Result<Option<&'a Value>, String> 
                 Some(value) => place = value,
                 None => return Ok(None),
             },
-            other => return Err(accessor(&passed, other, "map[string]interface{}")),
+            other => return Err(TypeError::new(&passed, other, "map[string]interface{}")),
         }
     }
     Ok(Some(place))
@@ -109,10 +112,13 @@ fn find<'a>(object: &'a Value, path: &str) -> Result<Option<&'a Value>, String> 
 fn check_count(object: &Value, path: &str, errors: &mut ErrorList) {
     let field = Path::new(path);
     match find(object, path) {
-        Err(text) => errors.push(Error::invalid(&field, 0, text)),
+        Err(error) => errors.push(Error::invalid(&field, 0, error.to_string())),
         Ok(None) => {}
         Ok(Some(value)) => match value.as_i64() {
-            None => errors.push(Error::invalid(&field, 0, accessor(path, value, "int64"))),
+            None => {
+                let error = TypeError::new(path, value, "int64");
+                errors.push(Error::invalid(&field, 0, error.to_string()));
+            }
             Some(count) if count < 0 => errors.push(Error::invalid(
                 &field,
                 count,
@@ -130,21 +136,26 @@ fn check_count(object: &Value, path: &str, errors: &mut ErrorList) {
     }
 }
 
-/// Upstream's message for a field of the wrong type.
-fn accessor(path: &str, value: &Value, wanted: &str) -> String {
-    let (shown, found) = match value {
-        Value::Null => ("<nil>".to_owned(), "<nil>"),
-        Value::Bool(value) => (value.to_string(), "bool"),
-        Value::Number(number) if number.is_i64() => (number.to_string(), "int64"),
-        Value::Number(number) => (number.to_string(), "float64"),
-        Value::String(text) => (text.clone(), "string"),
-        Value::Array(_) => (go_value(value), "[]interface {}"),
-        Value::Object(_) => (go_value(value), "map[string]interface {}"),
-    };
-    let path = if path.starts_with('.') {
-        path.to_owned()
-    } else {
-        format!(".{path}")
-    };
-    format!("{path} accessor error: {shown} is of the type {found}, expected {wanted}")
+/// A field has a value of another type than expected; the text is that of upstream's accessors of unstructured objects.
+#[derive(Debug, thiserror::Error)]
+#[error("{path} accessor error: {value} is of the type {found}, expected {expected}")]
+struct TypeError {
+    path: String,
+    /// The value as Go prints it.
+    value: String,
+    /// The Go type of the value.
+    found: &'static str,
+    expected: &'static str,
+}
+
+impl TypeError {
+    fn new(path: &str, value: &Value, expected: &'static str) -> Self {
+        let dot = if path.starts_with('.') { "" } else { "." };
+        Self {
+            path: format!("{dot}{path}"),
+            value: go_value(value),
+            found: go_type(value),
+            expected,
+        }
+    }
 }

@@ -7,18 +7,15 @@ use allot_apimachinery::names as rules;
 use serde_json::Value;
 
 use super::{Kind, tables};
+use crate::limits::{CLASSIC_NODES, CLASSIC_RESERVED_FOR};
 use crate::shape;
 use crate::validate::{claim::immutable, claim::not_supported, common, meta, names, node_selector};
 use crate::view::View;
 
-/// Consumers per claim.
-const RESERVED_FOR: usize = 32;
 /// Bytes that a driver's controller hands to its kubelet plugin.
 const HANDLE_DATA: usize = 16 * 1024;
 /// Handles per allocation.
 const HANDLES: usize = 32;
-/// Nodes that scheduler and drivers talk about.
-const NODES: usize = 128;
 
 /// Validates a new object.
 pub fn create(kind: Kind, value: &Value) -> ErrorList {
@@ -300,8 +297,8 @@ fn allocation(allocation: &Value, path: &Path) -> ErrorList {
 }
 
 fn consumers(consumers: &[Value], path: &Path) -> ErrorList {
-    if consumers.len() > RESERVED_FOR {
-        return ErrorList::from([too_long(path, RESERVED_FOR)]);
+    if consumers.len() > CLASSIC_RESERVED_FOR {
+        return ErrorList::from([too_long(path, CLASSIC_RESERVED_FOR)]);
     }
     let check = |consumer: &Value, path: &Path| {
         ["resource", "name", "uid"]
@@ -317,8 +314,8 @@ fn consumers(consumers: &[Value], path: &Path) -> ErrorList {
 
 /// A set of node names.
 fn nodes(nodes: &[Value], path: &Path) -> ErrorList {
-    if nodes.len() > NODES {
-        return ErrorList::from([too_long(path, NODES)]);
+    if nodes.len() > CLASSIC_NODES {
+        return ErrorList::from([too_long(path, CLASSIC_NODES)]);
     }
     let check =
         |node: &Value, path: &Path| names::subdomain(node.as_str().unwrap_or_default(), path);

@@ -132,6 +132,10 @@ features! {
     PodTopologyLabelsAdmission: needs [], [alpha(33), beta(35, true)];
     /// Lists and watches of a part of a collection (KEP 5866).
     ShardedListAndWatch: needs [], [alpha(36)];
+    /// The page `/flagz` of components (KEP 4828).
+    ComponentFlagz: needs [], [alpha(32), beta(36, true)];
+    /// Nodes get tokens only for audiences that their pods refer to (KEP 4412).
+    ServiceAccountNodeAudienceRestriction: needs [], [beta(32, false), beta(33, true)];
     /// The page `/statusz` of components (KEP 4827).
     ComponentStatusz: needs [], [alpha(32), beta(36, true)];
     /// Device health in pod status (KEP 4680).

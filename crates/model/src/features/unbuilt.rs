@@ -3,7 +3,7 @@
 use super::Release;
 
 /// The names of those of 1.36. Setting one is no mistake: all components of a cluster are often given the same gates.
-const NAMES: [&str; 124] = [
+const NAMES: [&str; 122] = [
     "APIResponseCompression",
     "APIServerIdentity",
     "APIServingWithRoutine",
@@ -25,7 +25,6 @@ const NAMES: [&str; 124] = [
     "CloudControllerManagerWebhook",
     "ClusterTrustBundle",
     "ClusterTrustBundleProjection",
-    "ComponentFlagz",
     "ConcurrentWatchObjectDecode",
     "ConstrainedImpersonation",
     "ContainerCheckpoint",
@@ -96,7 +95,6 @@ const NAMES: [&str; 124] = [
     "SchedulerAsyncAPICalls",
     "SchedulerAsyncPreemption",
     "SchedulerPopFromBackoffQ",
-    "ServiceAccountNodeAudienceRestriction",
     "SizeBasedListCostEstimate",
     "StaleControllerConsistencyDaemonSet",
     "StaleControllerConsistencyJob",

@@ -30,6 +30,37 @@ const MOST_BELOW: usize = 10_000;
 /// kernel refuses that (`nsdelegate`), here the limits of the cgroup above stay.
 pub(super) const INNER: &str = "processes";
 
+/// The file of a limit in each version of cgroups.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LimitFile {
+    /// The controller of the first version, a directory above all of its cgroups.
+    pub(super) controller: &'static str,
+    pub(super) first: &'static str,
+    pub(super) second: &'static str,
+}
+
+impl LimitFile {
+    const fn new(controller: &'static str, first: &'static str, second: &'static str) -> Self {
+        Self {
+            controller,
+            first,
+            second,
+        }
+    }
+}
+
+/// Bytes.
+pub(super) const MEMORY: LimitFile =
+    LimitFile::new("memory", "memory.limit_in_bytes", "memory.max");
+/// Shares, or the weight that stands for them.
+pub(super) const SHARES: LimitFile = LimitFile::new("cpu", "cpu.shares", "cpu.weight");
+/// Microseconds in each [`CPU_PERIOD`], which the second version has in the same file.
+pub(super) const QUOTA: LimitFile = LimitFile::new("cpu", "cpu.cfs_quota_us", "cpu.max");
+/// That period.
+pub(super) const PERIOD: LimitFile = LimitFile::new("cpu", "cpu.cfs_period_us", "cpu.max");
+/// Processes and threads.
+pub(super) const PIDS: LimitFile = LimitFile::new("pids", "pids.max", "pids.max");
+
 /// The cgroup of the processes of a container.
 pub(crate) fn of_processes(container: &Path, hierarchy: Hierarchy) -> PathBuf {
     match hierarchy {
@@ -44,27 +75,26 @@ pub(crate) fn of_processes(container: &Path, hierarchy: Hierarchy) -> PathBuf {
 /// # Errors
 /// The file that cannot be written.
 pub(crate) fn limit(container: &Path, limits: &Limits) -> Result<(), PathError> {
-    let mut all = Vec::new();
-    let mut add = |controller, file: &str, value: Option<String>| {
-        all.extend(value.map(|value| (controller, file.to_owned(), value)));
-    };
     let text = |value: &dyn std::fmt::Display| value.to_string();
-    add("cpu", "cpu.shares", limits.cpu_shares.map(|it| text(&it)));
-    if let Some(quota) = limits.cpu_quota {
-        add("cpu", "cpu.cfs_period_us", Some(text(&CPU_PERIOD)));
-        add("cpu", "cpu.cfs_quota_us", Some(text(&quota)));
-    }
-    add(
-        "memory",
-        "memory.limit_in_bytes",
-        limits.memory.map(|it| text(&it)),
-    );
-    add("pids", "pids.max", limits.pids.map(|it| text(&it)));
-    for (size, limit) in &limits.huge_pages {
-        let file = format!("hugetlb.{size}.limit_in_bytes");
-        add("hugetlb", &file, Some(text(limit)));
-    }
-    for (controller, file, value) in all {
+    // The processors are not limited here but in the cgroup below: they are a choice, and no protection of others.
+    let period = limits.cpu_quota.map(|_| CPU_PERIOD);
+    let period = limits.cpu_period.or(period);
+    let single = [
+        (SHARES, limits.cpu_shares.map(|it| text(&it))),
+        (PERIOD, period.map(|it| text(&it))),
+        (QUOTA, limits.cpu_quota.map(|it| text(&it))),
+        (MEMORY, limits.memory.map(|it| text(&it))),
+        (PIDS, limits.pids.map(|it| text(&it))),
+    ];
+    let single = single.into_iter().filter_map(|(file, value)| {
+        let name = file.first.to_owned();
+        value.map(|value| (file.controller, name, value))
+    });
+    let huge = limits.huge_pages.iter().map(|(size, limit)| {
+        let name = format!("hugetlb.{size}.limit_in_bytes");
+        ("hugetlb", name, text(limit))
+    });
+    for (controller, file, value) in single.chain(huge) {
         let controller = Path::new(ROOT).join(controller);
         // libcontainer reports a missing one.
         if controller.is_dir() {
@@ -140,7 +170,7 @@ pub(crate) fn kill(path: &Path) {
     let all = directories(path);
     for directory in &all {
         // Each exists in some hierarchies and versions of the kernel only.
-        for (file, content) in [("pids.max", "0"), ("cgroup.kill", "1")] {
+        for (file, content) in [(PIDS.second, "0"), ("cgroup.kill", "1")] {
             let file = fs::OpenOptions::new()
                 .write(true)
                 .open(directory.join(file));

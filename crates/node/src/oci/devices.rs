@@ -137,5 +137,6 @@ pub(super) fn rules(spec: &ContainerSpec, staged: &Staged) -> Vec<Value> {
             }));
         }
     }
+    rules.extend(spec.adjusted.device_rules.iter().cloned());
     rules
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::cgroup::{CPU_PERIOD, INNER, ROOT};
+use super::cgroup::{CPU_PERIOD, INNER, LimitFile, MEMORY, PERIOD, PIDS, QUOTA, ROOT, SHARES};
 use crate::error::{AtPath as _, PathError};
 use crate::spec::Limits;
 
@@ -23,24 +23,59 @@ fn change_below(root: &Path, container: &Path, limits: &Limits) -> Result<(), Pa
         return change_second(&root.join(relative), limits);
     }
     let first = First { root, relative };
-    first.write("memory", "memory.limit_in_bytes", limits.memory)?;
+    first.write(MEMORY, limits.memory)?;
     let shares = limits.cpu_shares.and_then(|it| i64::try_from(it).ok());
-    first.write("cpu", "cpu.shares", shares)?;
-    let period = limits.cpu_quota.map(|_| CPU_PERIOD.cast_signed());
-    first.write("cpu", "cpu.cfs_period_us", period)?;
-    first.write("cpu", "cpu.cfs_quota_us", limits.cpu_quota)
+    first.write(SHARES, shares)?;
+    let period = limits.cpu_quota.map(|_| CPU_PERIOD);
+    let period = limits.cpu_period.or(period);
+    let period = period.and_then(|it| i64::try_from(it).ok());
+    first.write(PERIOD, period)?;
+    first.write(QUOTA, limits.cpu_quota)?;
+    first.write(PIDS, limits.pids)?;
+    for (file, value) in [("cpuset.cpus", &limits.cpus), ("cpuset.mems", &limits.mems)] {
+        if let Some(value) = value {
+            write(&first.inner("cpuset").join(file), value)?;
+        }
+    }
+    Ok(())
 }
 
 /// [`change`] with the second version of cgroups.
 fn change_second(directory: &Path, limits: &Limits) -> Result<(), PathError> {
+    let text = |value: i64| match value {
+        ..0 => "max".to_owned(),
+        value => value.to_string(),
+    };
     if let Some(memory) = limits.memory {
-        write(&directory.join("memory.max"), &memory.to_string())?;
+        write(&directory.join(MEMORY.second), &text(memory))?;
     }
     if let Some(shares) = limits.cpu_shares {
-        write(&directory.join("cpu.weight"), &weight(shares).to_string())?;
+        write(&directory.join(SHARES.second), &weight(shares).to_string())?;
     }
-    if let Some(quota) = limits.cpu_quota {
-        write(&directory.join("cpu.max"), &format!("{quota} {CPU_PERIOD}"))?;
+    let cpu = match (limits.cpu_quota, limits.cpu_period) {
+        (None, None) => None,
+        (Some(quota), period) => Some((text(quota), period.unwrap_or(CPU_PERIOD))),
+        (None, Some(period)) => {
+            let now = fs::read_to_string(directory.join(QUOTA.second));
+            let quota = now
+                .ok()
+                .and_then(|now| now.split(' ').next().map(str::to_owned));
+            Some((quota.unwrap_or_else(|| "max".to_owned()), period))
+        }
+    };
+    if let Some((quota, period)) = cpu {
+        write(&directory.join(QUOTA.second), &format!("{quota} {period}"))?;
+    }
+    if let Some(pids) = limits.pids {
+        write(&directory.join(PIDS.second), &text(pids))?;
+    }
+    for (file, value) in [("cpuset.cpus", &limits.cpus), ("cpuset.mems", &limits.mems)] {
+        if let Some(value) = value {
+            write(&directory.join(file), value)?;
+        }
+    }
+    for (file, value) in &limits.unified {
+        write(&directory.join(file), value)?;
     }
     Ok(())
 }
@@ -52,9 +87,19 @@ struct First<'a> {
 }
 
 impl First<'_> {
+    /// The cgroup of the processes of the container.
+    fn inner(&self, controller: &str) -> PathBuf {
+        let outer = self.root.join(controller).join(self.relative);
+        let inner = outer.join(INNER);
+        match inner.is_dir() {
+            true => inner,
+            false => outer,
+        }
+    }
+
     /// Writes a limit to both cgroups, in an order in which the lower one never has more than the one above.
-    fn write(&self, controller: &str, file: &str, value: Option<i64>) -> Result<(), PathError> {
-        let controller = self.root.join(controller);
+    fn write(&self, file: LimitFile, value: Option<i64>) -> Result<(), PathError> {
+        let (controller, file) = (self.root.join(file.controller), file.first);
         // Where the kernel has no such controller, the container has no such limit either.
         let (Some(value), true) = (value, controller.is_dir()) else {
             return Ok(());
@@ -160,6 +205,43 @@ mod tests {
     }
 
     #[test]
+    fn processors_and_processes_are_changed() {
+        let wanted = Limits {
+            cpus: Some("1-2".to_owned()),
+            mems: Some("0".to_owned()),
+            pids: Some(9),
+            cpu_quota: Some(-1),
+            cpu_period: Some(50_000),
+            unified: [("memory.high".to_owned(), "7".to_owned())].into(),
+            ..Limits::default()
+        };
+        let files = [
+            "cpuset.cpus",
+            "cpuset.mems",
+            "pids.max",
+            "cpu.max",
+            "memory.high",
+        ];
+        let files = files.map(|name| format!("allot/c/{name}"));
+        let mut all = vec![("cgroup.controllers", "cpuset")];
+        all.extend(files.iter().map(|name| (name.as_str(), "")));
+        let second = tree(&all);
+        let container = Path::new("/allot/c");
+        change_below(second.path(), container, &wanted).expect("changed");
+        let found = files.each_ref().map(|name| read(&second, name));
+        assert_eq!(found, ["1-2", "0", "9", "max 50000", "7"]);
+        let first = tree(&[
+            ("cpuset/allot/c/cpuset.cpus", "0-3"),
+            ("cpuset/allot/c/processes/cpuset.cpus", "0-3"),
+            ("cpuset/allot/c/processes/cpuset.mems", "0-1"),
+        ]);
+        change_below(first.path(), container, &wanted).expect("changed");
+        assert_eq!(read(&first, "cpuset/allot/c/processes/cpuset.cpus"), "1-2");
+        assert_eq!(read(&first, "cpuset/allot/c/processes/cpuset.mems"), "0");
+        assert_eq!(read(&first, "cpuset/allot/c/cpuset.cpus"), "0-3");
+    }
+
+    #[test]
     fn both_cgroups_of_the_first_version_are_changed() {
         let files = [
             (
@@ -204,7 +286,7 @@ mod tests {
                 root: root.path(),
                 relative: Path::new("allot/c"),
             };
-            let written = first.write("cpu", "cpu.cfs_quota_us", Some(50_000));
+            let written = first.write(QUOTA, Some(50_000));
             assert!(written.is_err());
             assert_eq!(read(&root, file), expected);
         };

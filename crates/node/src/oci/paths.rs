@@ -19,7 +19,7 @@ pub(super) fn target_of(mount: &Mount) -> Result<PathBuf, Error> {
 }
 
 /// Whether a path has a part that is `..`.
-pub(super) fn leads_up(path: &Path) -> bool {
+pub(crate) fn leads_up(path: &Path) -> bool {
     path.components().any(|it| it == Component::ParentDir)
 }
 

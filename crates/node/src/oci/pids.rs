@@ -14,7 +14,8 @@ use crate::error::{AtPath as _, PathError};
 use crate::spec::ContainerSpec;
 use crate::spec::staged::Hierarchy;
 
-const FILE: &str = "pids.max";
+/// It has the same name in both versions of cgroups.
+const FILE: &str = cgroup::PIDS.second;
 
 /// The smallest number in files, of which some exist.
 fn smallest(files: &[PathBuf]) -> Option<u64> {

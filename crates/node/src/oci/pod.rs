@@ -5,7 +5,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::cgroup::{self, CPU_PERIOD, ROOT};
+use super::cgroup::{self, CPU_PERIOD, LimitFile, MEMORY, PERIOD, PIDS, QUOTA, ROOT, SHARES};
 use super::{PARENT, limits};
 use crate::error::{AtPath as _, PathError};
 use crate::spec::staged::Hierarchy;
@@ -100,7 +100,7 @@ pub(crate) fn used_memory(uid: &str) -> Option<u64> {
 
 /// The limit of memory that is in force for the containers of a pod; `None` if there is none.
 pub(crate) fn memory_limit(uid: &str) -> Option<i64> {
-    number(&memory_file(uid, "memory.limit_in_bytes", "memory.max")?)
+    number(&memory_file(uid, MEMORY.first, MEMORY.second)?)
 }
 
 /// The content of a file about the memory of a pod, by its names in the versions of cgroups.
@@ -157,27 +157,25 @@ fn change_below(
     let plain = |value: i64| value.to_string();
     let shares = limits.cpu_shares.and_then(|it| i64::try_from(it).ok());
     if root.join("cgroup.controllers").exists() {
-        let file = |name: &str| root.join(relative).join(name);
-        set(file("pids.max"), limits.pids, &plain, "max")?;
-        set(file("memory.max"), limits.memory, &plain, "max")?;
+        let file = |of: LimitFile| root.join(relative).join(of.second);
+        set(file(PIDS), limits.pids, &plain, "max")?;
+        set(file(MEMORY), limits.memory, &plain, "max")?;
         let weight = shares.map(|it| limits::weight(it.unsigned_abs()).cast_signed());
-        set(file("cpu.weight"), weight.or(Some(100)), &plain, "100")?;
+        set(file(SHARES), weight.or(Some(100)), &plain, "100")?;
         let quota = |quota: i64| format!("{quota} {CPU_PERIOD}");
         let none = format!("max {CPU_PERIOD}");
-        return set(file("cpu.max"), limits.cpu_quota, &quota, &none);
+        return set(file(QUOTA), limits.cpu_quota, &quota, &none);
     }
-    let file = |controller: &str, name: &str| root.join(controller).join(relative).join(name);
-    set(file("pids", "pids.max"), limits.pids, &plain, "max")?;
-    let memory = file("memory", "memory.limit_in_bytes");
-    set(memory, limits.memory, &plain, "-1")?;
+    let file = |of: LimitFile| root.join(of.controller).join(relative).join(of.first);
+    set(file(PIDS), limits.pids, &plain, "max")?;
+    set(file(MEMORY), limits.memory, &plain, "-1")?;
     let shares = shares.or(Some(1024));
-    set(file("cpu", "cpu.shares"), shares, &plain, "1024")?;
+    set(file(SHARES), shares, &plain, "1024")?;
     if limits.cpu_quota.is_some() {
         let period = Some(CPU_PERIOD.cast_signed());
-        set(file("cpu", "cpu.cfs_period_us"), period, &plain, "")?;
+        set(file(PERIOD), period, &plain, "")?;
     }
-    let quota = file("cpu", "cpu.cfs_quota_us");
-    set(quota, limits.cpu_quota, &plain, "-1")
+    set(file(QUOTA), limits.cpu_quota, &plain, "-1")
 }
 
 /// Writes a limit, unless it is in force or is not to be changed now. Files that do not exist are of controllers that the kernel

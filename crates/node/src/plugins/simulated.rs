@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::resource::v1::ResourceSlice;
-use kube::api::{DeleteParams, ListParams};
+use kube::api::{DeleteParams, ListParams, ObjectMeta, Preconditions};
 use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
@@ -65,15 +65,17 @@ async fn keep(client: &Client, slice: &Value) -> Result<(), kube::Error> {
     }
     let api: Api<PartialObjectMeta<ResourceSlice>> = Api::all(client.clone());
     let name = slice["metadata"]["name"].as_str().unwrap_or_default();
-    let label = |value: Option<&str>| value.map(str::to_owned);
-    let there = api.get_metadata(name).await?;
-    let there = there.metadata.labels.unwrap_or_default();
+    let there = api.get_metadata(name).await?.metadata;
+    let hardware = there
+        .labels
+        .as_ref()
+        .and_then(|labels| labels.get(HARDWARE));
     let wanted = &slice["metadata"]["labels"][HARDWARE];
-    if label(there.get(HARDWARE).map(String::as_str)) == label(wanted.as_str()) {
+    if hardware.map(String::as_str) == wanted.as_str() {
         return Ok(());
     }
     // Of other hardware: driver and node are immutable, so it is created anew.
-    api.delete(name, &DeleteParams::default()).await.map(drop)?;
+    remove(&api, &there).await?;
     Err(kube::Error::Service(
         "another slice of this name was removed".into(),
     ))
@@ -132,18 +134,25 @@ async fn try_remove_of(
             .spec
             .node_name
             .is_some_and(|node| nodes.contains(&node));
-        if let Some(name) = slice.metadata.name.filter(|_| of_fleet) {
-            remove(&api, &name).await?;
+        if of_fleet {
+            remove(&api, &slice.metadata).await?;
         }
     }
     Ok(())
 }
 
-async fn remove<K>(api: &Api<K>, name: &str) -> Result<(), kube::Error>
+/// Removes the slice that was seen. Another one that has its name meanwhile is a conflict, after which it is looked at.
+async fn remove<K>(api: &Api<K>, seen: &ObjectMeta) -> Result<(), kube::Error>
 where
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
-    match api.delete(name, &DeleteParams::default()).await {
+    let preconditions = Preconditions {
+        uid: seen.uid.clone(),
+        ..Preconditions::default()
+    };
+    let params = DeleteParams::default().preconditions(preconditions);
+    let name = seen.name.as_deref().unwrap_or_default();
+    match api.delete(name, &params).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         result => result.map(drop),
     }
@@ -181,13 +190,11 @@ async fn try_remove(
     keep: &impl Fn(&str) -> bool,
 ) -> Result<(), kube::Error> {
     let api: Api<PartialObjectMeta<ResourceSlice>> = Api::all(client.clone());
-    let list = api.list_metadata(params).await?;
-    let names = list
-        .items
-        .into_iter()
-        .filter_map(|slice| slice.metadata.name);
-    for name in names.filter(|name| !keep(name)) {
-        remove(&api, &name).await?;
+    for slice in api.list_metadata(params).await?.items {
+        let name = slice.metadata.name.as_deref();
+        if name.is_some_and(|name| !keep(name)) {
+            remove(&api, &slice.metadata).await?;
+        }
     }
     Ok(())
 }
@@ -261,4 +268,65 @@ fn unhealthy(slice: ResourceSlice) -> (String, ReportedHealth) {
     let devices = serde_json::from_str(devices.unwrap_or_default()).unwrap_or_default();
     let name = slice.metadata.name.unwrap_or_default();
     (name, (slice.spec.driver, slice.spec.pool.name, devices))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http::{Method, Request, Response};
+    use http_body_util::BodyExt as _;
+    use kube::client::Body;
+    use parking_lot::Mutex;
+    use serde_json::json;
+
+    use super::*;
+
+    /// Slices were removed by name: also one that a driver had published under that name since it was looked at.
+    #[tokio::test]
+    async fn regression_only_the_slices_that_were_seen_are_removed() {
+        let deleted = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&deleted);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let seen = Arc::clone(&seen);
+            async move {
+                let (head, body) = request.into_parts();
+                let body = body.collect().await.expect("a body").to_bytes();
+                let slice = json!({
+                    "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice",
+                    "metadata": {"name": "s", "uid": "u"},
+                    "spec": {"driver": "d", "nodeName": "n", "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1}},
+                });
+                let (code, answer): (u16, Value) = match (&head.method, head.uri.path()) {
+                    (&Method::DELETE, _) => {
+                        let options: Value = serde_json::from_slice(&body).expect("JSON");
+                        seen.lock().push(options["preconditions"]["uid"].clone());
+                        (200, slice)
+                    }
+                    (&Method::POST, _) => (
+                        409,
+                        json!({"kind": "Status", "status": "Failure", "code": 409}),
+                    ),
+                    (_, SLICES) => (
+                        200,
+                        json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSliceList", "metadata": {}, "items": [slice]}),
+                    ),
+                    _ => (200, slice),
+                };
+                let body = Body::from(answer.to_string().into_bytes());
+                let response = Response::builder().status(code).body(body);
+                Ok::<_, Infallible>(response.expect("a response"))
+            }
+        });
+        let client = Client::new(service, "default");
+        let other = json!({"metadata": {"name": "s", "labels": {HARDWARE: "model"}}});
+        assert!(keep(&client, &other).await.is_err(), "it is created again");
+        let all = ListParams::default();
+        let nodes = HashSet::from(["n".to_owned()]);
+        try_remove_of(&client, &all, &nodes).await.expect("removed");
+        try_remove(&client, &all, &|_: &str| false)
+            .await
+            .expect("removed");
+        assert_eq!(*deleted.lock(), ["u", "u", "u"]);
+    }
 }

@@ -98,6 +98,16 @@ async fn check_networks(node: &Node) {
 
 /// Detaches deleted pods from their networks. What fails is tried again in the next round.
 async fn networks(node: &Node) {
+    // Plugins take what is theirs out of a network before it is removed.
+    for (nri, uid) in node
+        .nri
+        .iter()
+        .flat_map(|nri| nri.pods().into_iter().map(move |uid| (nri, uid)))
+    {
+        if is_gone(node, &uid) {
+            nri.forget_pod(&uid).await;
+        }
+    }
     for uid in node.sandboxes.known() {
         if !is_gone(node, &uid) {
             continue;

@@ -280,7 +280,7 @@ mod tls {
     use super::{Arc, TcpStream};
     use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
     use rustls::crypto::CryptoProvider;
-    use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+    use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
     use tokio_rustls::client::TlsStream;
 
     pub(super) async fn connect(

@@ -10,9 +10,10 @@ use kube::ResourceExt;
 
 use super::env::{self, Downward, EnvError, Room, Sources, Variables};
 use super::volumes::Volume;
-use super::{Node, etc, hooks, limits, log_path, message, network, security, volumes};
+use super::{Node, etc, limits, log_path, message, network, security, volumes};
 use crate::claims::containers;
 use crate::events::{Kind, shorten};
+use crate::hooks;
 use crate::images::Files;
 use crate::oci::{self, pids};
 use crate::runtime::{Image, Request};
@@ -385,12 +386,21 @@ fn edits(
     if ids.is_empty() {
         return Ok((ContainerEdits::default(), network));
     }
+    Ok((resolve(node, &registry, &ids)?, network))
+}
+
+/// The edits of devices, as far as they are possible on this node.
+fn resolve(
+    node: &Node,
+    registry: &Registry,
+    ids: &[String],
+) -> Result<ContainerEdits, WaitingReason> {
     // Drivers write the IDs, and the files that are at fault.
     let refuse = |what: &str| WaitingReason {
         reason: "CreateContainerError",
         message: shorten(format!("failed to inject CDI devices: {what}")),
     };
-    let edits = registry.resolve(&ids).map_err(|error| {
+    let edits = registry.resolve(ids).map_err(|error| {
         // A file that cannot be read may be the one with the device.
         let files = registry.errors().iter().take(3);
         let reasons: Vec<String> = files.map(ToString::to_string).collect();
@@ -419,7 +429,29 @@ fn edits(
             "containers are plain processes on this node, because namespaces are not permitted",
         ));
     }
-    Ok((edits, network))
+    Ok(edits)
+}
+
+/// Adds CDI devices to a container that has been put together.
+pub(super) fn add_devices(
+    node: &Node,
+    spec: &mut ContainerSpec,
+    ids: &[String],
+) -> Result<(), WaitingReason> {
+    let edits = resolve(node, &Registry::load(&node.config.cdi_dirs()), ids)?;
+    let mut vars = Variables::default();
+    let all = pairs(&spec.env).chain(pairs(&edits.env));
+    vars.extend(all).map_err(config)?;
+    spec.env = vars.lines();
+    for mount in &edits.mounts {
+        spec.mounts.push(device_mount(node, mount).map_err(config)?);
+    }
+    spec.devices.extend(edits.device_nodes);
+    let hooks = edits.hooks.into_iter();
+    spec.hooks
+        .extend(hooks.map(|hook| hooks::own(&node.config, hook)));
+    spec.security.groups.extend(edits.additional_gids);
+    Ok(())
 }
 
 /// The network namespace of a pod: that of its sandbox, or one because its devices need one. A pod that wants the node's gets

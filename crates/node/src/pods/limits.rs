@@ -71,7 +71,7 @@ pub(super) fn of(pod: &Pod, container: &Container, memory: i64) -> Limits {
         root: quantity(resources.limits.as_ref(), "ephemeral-storage")
             .map(|it| bytes(it).max(1 << 20) as u64),
         oom_score_adj: Some(oom_score(pod, request("memory").map_or(0, bytes), memory)),
-        pod: PodLimits::default(),
+        ..Limits::default()
     }
 }
 
@@ -137,11 +137,10 @@ mod tests {
                 cpu_shares: Some(512),
                 cpu_quota: Some(150_000),
                 memory: Some(1 << 30),
-                pids: None,
                 huge_pages: [("2MB".to_owned(), 4 << 20)].into(),
                 root: Some(1 << 30),
                 oom_score_adj: Some(500),
-                pod: PodLimits::default(),
+                ..Limits::default()
             },
         );
         let small = json!({"limits": {"cpu": "1m"}});

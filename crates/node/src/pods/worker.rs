@@ -19,7 +19,7 @@ use super::record::Record;
 use super::state::{ContainerState, Health, Phase, Terminated};
 use super::status::{ephemeral, has_ended, initialized, is_terminal, restart_policy};
 use super::volumes::{Tokens, Volume};
-use super::{Node, Origin, Update, message, probes};
+use super::{Node, Origin, Update, adjust, message, probes};
 use crate::rules::is_sidecar;
 use crate::runtime::{self, Found, Running};
 use crate::shim::spec::PodLimits;
@@ -179,6 +179,9 @@ impl Worker {
             was_resized: resizes != ResizeConditions::default(),
             node,
         };
+        if let Some(nri) = &worker.node.nri {
+            nri.know(adjust::sandbox(&worker.node, &pod));
+        }
         let held = worker.admit(&pod, &status, resizes);
         worker.adopt(&pod, status, recovered);
         worker.adopt_resources(&pod, &held);

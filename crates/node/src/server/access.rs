@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
+use allot_certificates::subject::{CREDENTIAL_ID, Identity};
 use http::{HeaderMap, Method, Request, StatusCode};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{
@@ -16,8 +17,6 @@ use k8s_openapi::api::authorization::v1::{
 use kube::api::PostParams;
 use kube::{Api, Client};
 use parking_lot::Mutex;
-use rustls_pki_types::CertificateDer;
-use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::Refusal;
 
@@ -46,30 +45,24 @@ pub(super) struct User {
 const AUTHENTICATED: &str = "system:authenticated";
 
 impl User {
-    /// The user of a verified certificate: the common name, with each organization as a group. A name or group that
-    /// cannot be read makes it invalid: leaving out a group could grant rights as well as remove them.
-    pub(super) fn of_certificate(certificate: &CertificateDer<'_>) -> Option<Self> {
-        let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
-        let subject = certificate.subject();
-        // Of several names the last one is used, as in Go.
-        let name = subject.iter_common_name().last()?.as_str().ok()?.to_owned();
-        let groups: Result<Vec<String>, _> = subject
-            .iter_organization()
-            .map(|group| group.as_str().map(str::to_owned))
-            .collect();
-        let mut groups = groups.ok()?;
-        if name.is_empty() {
-            return None;
+    /// The user that has proven an identity, with a kubelet's groups and extra fields.
+    pub(super) fn of(identity: Identity) -> Self {
+        let credential = (CREDENTIAL_ID.to_owned(), vec![identity.credential_id]);
+        Self {
+            name: identity.name,
+            uid: identity.uid,
+            groups: authenticated(identity.groups),
+            extra: BTreeMap::from([credential]),
         }
-        if !groups.iter().any(|group| group == AUTHENTICATED) {
-            groups.push(AUTHENTICATED.to_owned());
-        }
-        Some(Self {
-            name,
-            groups,
-            ..Self::default()
-        })
     }
+}
+
+/// The groups of a user, with the one of all authenticated users.
+fn authenticated(mut groups: Vec<String>) -> Vec<String> {
+    if !groups.iter().any(|group| group == AUTHENTICATED) {
+        groups.push(AUTHENTICATED.to_owned());
+    }
+    groups
 }
 
 /// Answers that count for a while.
@@ -134,11 +127,11 @@ impl Access {
     /// 401.
     pub(super) async fn authenticate<B>(
         &self,
-        certificate: Option<&User>,
+        certificate: Option<User>,
         request: &Request<B>,
     ) -> Result<User, Refusal> {
         if let Some(user) = certificate {
-            return Ok(user.clone());
+            return Ok(user);
         }
         let unknown = || Refusal(StatusCode::UNAUTHORIZED, "Unauthorized".to_owned());
         let token = bearer(request.headers()).ok_or_else(unknown)?;
@@ -167,17 +160,11 @@ impl Access {
             }
         };
         let user = status.user.filter(|_| status.authenticated == Some(true));
-        let user = user.map(|user| {
-            let mut groups = user.groups.unwrap_or_default();
-            if !groups.iter().any(|group| group == AUTHENTICATED) {
-                groups.push(AUTHENTICATED.to_owned());
-            }
-            User {
-                name: user.username.unwrap_or_default(),
-                uid: user.uid.unwrap_or_default(),
-                groups,
-                extra: user.extra.unwrap_or_default(),
-            }
+        let user = user.map(|user| User {
+            name: user.username.unwrap_or_default(),
+            uid: user.uid.unwrap_or_default(),
+            groups: authenticated(user.groups.unwrap_or_default()),
+            extra: user.extra.unwrap_or_default(),
         });
         self.tokens.put(token, user.clone(), KNOWN);
         user.ok_or_else(unknown)

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use libcontainer::container::Container;
 use libcontainer::container::builder::ContainerBuilder;
 use libcontainer::error::LibcontainerError;
+use libcontainer::process::container_main_process::ProcessError;
 use libcontainer::syscall::syscall::SyscallType;
 use oci_spec::runtime::Spec;
 use rustix::process::Pid;
@@ -206,7 +207,7 @@ fn attempt(
 /// Adds the output of a hook that failed: libcontainer's error has its exit code only.
 fn with_reason(error: CreateError, said: &Said) -> CreateError {
     match error {
-        CreateError::Library(error) if chain(&error).contains("hook") => match said.last() {
+        CreateError::Library(error) if is_of_hook(&error) => match said.last() {
             said if said.is_empty() => CreateError::Library(error),
             said => CreateError::Hook {
                 error: Box::new(error),
@@ -214,6 +215,17 @@ fn with_reason(error: CreateError, said: &Said) -> CreateError {
             },
         },
         other => other,
+    }
+}
+
+fn is_of_hook(error: &LibcontainerError) -> bool {
+    match error {
+        LibcontainerError::Hook(_) | LibcontainerError::MainProcess(ProcessError::Hooks(_)) => true,
+        // Those in the namespaces of the container are run by another process, which tells its error as text.
+        LibcontainerError::MainProcess(ProcessError::Channel(told)) => {
+            told.to_string().contains("failed to run hooks")
+        }
+        _ => false,
     }
 }
 

@@ -71,8 +71,20 @@ pub struct Confinement {
 pub struct Limits {
     /// Share of the CPU when there is not enough for all: 1024 for one.
     pub cpu_shares: Option<u64>,
-    /// Microseconds of CPU time in every period of 100 ms.
+    /// Microseconds of CPU time in every period of 100 ms, or of [`Limits::cpu_period`].
     pub cpu_quota: Option<i64>,
+    /// Microseconds in which CPU time is counted, if they are not 100 ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_period: Option<u64>,
+    /// The processors, as a list such as `0-3,7`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<String>,
+    /// The memory nodes, as a list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mems: Option<String>,
+    /// Files of the cgroup with their contents, in the second version of cgroups.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub unified: BTreeMap<String, String>,
     /// Bytes of memory.
     pub memory: Option<i64>,
     /// Number of processes and threads.

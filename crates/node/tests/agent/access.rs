@@ -1,7 +1,12 @@
 //! Access control of a node's HTTPS API, and limits of its connections.
 
-use http::Method;
-use serde_json::json;
+use allot_apiserver::pki::Authority;
+use bytes::Bytes;
+use http::{Method, Request};
+use http_body_util::{BodyExt, Empty};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -234,26 +239,63 @@ async fn the_kubelet_api_is_for_those_who_may_use_the_node() {
     }
 }
 
-#[tokio::test]
-async fn the_authority_of_clients_is_found_in_the_cluster() {
-    let setup = Setup::start(true).await;
-    setup.allow("lister", &["get"], "pods").await;
-    let ask = async || {
-        setup
-            .ask(&Who::Certificate("lister", &[]), Method::GET, "/pods")
-            .await
-    };
+/// Waits until the node has found the authority of clients in the cluster.
+async fn found(setup: &Setup) {
+    let lister = Who::Certificate("lister", &[]);
     let found = async {
         // The node may still be asking for it.
-        while ask().await.0 == 401 {
+        while setup.ask(&lister, Method::GET, "/pods").await.0 == 401 {
             tokio::task::yield_now().await;
         }
     };
     tokio::time::timeout(PATIENCE, found)
         .await
         .expect("found in time");
-    let (code, body) = ask().await;
+}
+
+#[tokio::test]
+async fn the_authority_of_clients_is_found_in_the_cluster() {
+    let setup = Setup::start(true).await;
+    setup.allow("lister", &["get"], "pods").await;
+    found(&setup).await;
+    let lister = Who::Certificate("lister", &[]);
+    let (code, body) = setup.ask(&lister, Method::GET, "/pods").await;
     assert_eq!(code, 200, "{body}");
+}
+
+/// An identity counted until the end of the connection: also when its certificate had expired, or its authority was trusted no
+/// longer.
+#[tokio::test]
+async fn regression_a_connection_does_not_outlive_the_trust_in_its_certificate() {
+    let setup = Setup::start(true).await;
+    setup.allow("lister", &["get"], "pods").await;
+    let identity = setup.authority.client("lister", &[]);
+    found(&setup).await;
+    let stream = setup.connect(Some(identity.expect("a certificate"))).await;
+    let (mut client, connection) = handshake(TokioIo::new(stream)).await.expect("HTTP");
+    tokio::spawn(connection);
+    assert_eq!(code(&mut client).await, 200);
+    let other = Authority::generate("test").expect("an authority");
+    let data = json!({"data": {"client-ca-file": other.certificate()}});
+    let path = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
+    let request = Request::patch(path).header("content-type", "application/merge-patch+json");
+    let request = request.body(data.to_string().into_bytes());
+    let patched = setup.client.request::<Value>(request.expect("a request"));
+    patched.await.expect("another authority is published");
+    let ended = async { while code(&mut client).await != 401 {} };
+    let ended = tokio::time::timeout(PATIENCE, ended).await;
+    ended.expect("the identity ends in time");
+}
+
+/// The code of an answer over a connection that stays open.
+async fn code(client: &mut SendRequest<Empty<Bytes>>) -> u16 {
+    client.ready().await.expect("the connection is open");
+    let request = Request::get("/pods").header("host", "n1");
+    let request = request.body(Empty::new()).expect("a request");
+    let answer = client.send_request(request).await.expect("an answer");
+    let code = answer.status().as_u16();
+    answer.into_body().collect().await.expect("a body");
+    code
 }
 
 /// Waits until the other side closes.

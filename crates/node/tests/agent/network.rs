@@ -13,14 +13,14 @@ use serde_json::{Value, json};
 use super::harness::{Cluster, isolated, pod_path, shell, status};
 
 /// A network of one plugin, which gives every pod this address.
-const ADDRESS: &str = "10.255.1.7";
+pub(super) const ADDRESS: &str = "10.255.1.7";
 
-struct Plugin {
+pub(super) struct Plugin {
     directory: tempfile::TempDir,
 }
 
 impl Plugin {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let this = Self { directory };
         std::fs::create_dir(this.path("net.d")).expect("a directory");
@@ -56,7 +56,7 @@ impl Plugin {
         std::fs::write(self.path(name), "").expect("written");
     }
 
-    fn settings(&self) -> NetworkSettings {
+    pub(super) fn settings(&self) -> NetworkSettings {
         NetworkSettings {
             mode: PodNetwork::Cni,
             conf_dir: self.path("net.d"),
@@ -85,7 +85,7 @@ impl Plugin {
 }
 
 /// Whether pods can have networks here, with a word about it if not.
-async fn possible(cluster: &Cluster) -> bool {
+pub(super) async fn possible(cluster: &Cluster) -> bool {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: networks of pods need root");
         return false;

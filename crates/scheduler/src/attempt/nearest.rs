@@ -108,7 +108,7 @@ impl Attempt<'_> {
         match devices.explain(node, &self.dra) {
             Some(line) => reasons.push(line),
             None if reasons.is_empty() => return None,
-            // Only other plugins are in the way.
+            // Only other plugins reject the node.
             None if has_all => reasons.push("it has the devices".to_owned()),
             None => {}
         }

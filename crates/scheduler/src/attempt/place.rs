@@ -50,7 +50,7 @@ impl Attempt<'_> {
     pub fn place(&self, start: usize, nominated: Nominated<'_>) -> Result<Placement, FitError> {
         let mut rejections = Vec::new();
         let order = self.order(start, &mut rejections);
-        let wanted = self.wanted(order.len());
+        let wanted = self.num_feasible_nodes_to_find(order.len());
         // The nominated node is tried first.
         if let Some(at) = self.nominated_node.and_then(|n| self.snapshot.position(n)) {
             let node = &self.snapshot.nodes[at];
@@ -70,7 +70,7 @@ impl Attempt<'_> {
         let failed = |r: &Rejection| matches!(r.code, Code::Error | Code::Inconclusive);
         if !feasible.is_empty() && !rejections.iter().any(|(_, r)| failed(r)) {
             let begin = self.sources.elapsed();
-            let best = self.best(&feasible, known, &mut rejections);
+            let best = self.select_host(&feasible, known, &mut rejections);
             let taken = self.sources.elapsed().saturating_sub(begin);
             let taken = u64::try_from(taken.as_nanos()).unwrap_or(u64::MAX);
             self.scoring.fetch_add(taken, Ordering::Relaxed);
@@ -118,14 +118,14 @@ impl Attempt<'_> {
         Order::Around { start, total }
     }
 
-    /// How many nodes to find before scoring.
-    fn wanted(&self, total: usize) -> usize {
+    /// How many feasible nodes to find before scoring; the rule is that of kube-scheduler's `numFeasibleNodesToFind`.
+    fn num_feasible_nodes_to_find(&self, total: usize) -> usize {
         if total < MIN_FEASIBLE {
             return total;
         }
         let percentage = match self.profile.percentage_of_nodes {
             Some(p) if p > 0 => p as usize,
-            // What a policy is about shows only among all nodes.
+            // A placement policy prefers the best of all nodes.
             _ if self.follows_policy() => 100,
             _ => (50usize.saturating_sub(total / 125)).max(5),
         };
@@ -225,7 +225,7 @@ impl Attempt<'_> {
             || self.classic.is_some()
     }
 
-    /// Filters nodes in several threads; `None` for nodes with nominated pods, which the threads do not see.
+    /// Filters nodes in several threads. `None` for nodes with nominated pods: they are filtered one by one afterwards.
     fn filter_together(
         &self,
         order: &Order,

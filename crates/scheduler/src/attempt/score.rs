@@ -1,4 +1,5 @@
-//! Which of the nodes that fit is the best, and what the pod gets there.
+//! Scores of the feasible nodes, and the choice of the best one with its devices (kube-scheduler's `prioritizeNodes` and
+//! `selectHost`).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -52,11 +53,11 @@ impl NodeScorer<'_> {
 }
 
 /// The score of a node where the allocation failed.
-const TRIED: i64 = i64::MIN;
+const ALLOCATION_FAILED: i64 = i64::MIN;
 
 impl Attempt<'_> {
     /// The best feasible node, and what is allocated there. A node where the allocation fails is rejected.
-    pub(super) fn best(
+    pub(super) fn select_host(
         &self,
         feasible: &[usize],
         known: &mut Option<NodeAnswers<'_>>,
@@ -74,11 +75,15 @@ impl Attempt<'_> {
         }
         // The first of the best; of equals the one before, as in the order of all.
         let best = |left: &[i64]| {
-            let most = left.iter().copied().max().filter(|most| *most > TRIED)?;
+            let most = left
+                .iter()
+                .copied()
+                .max()
+                .filter(|most| *most > ALLOCATION_FAILED)?;
             left.iter().position(|score| *score == most)
         };
         while let Some(at) = best(&scores) {
-            scores[at] = TRIED;
+            scores[at] = ALLOCATION_FAILED;
             let node = feasible[at];
             match self.allocate(&self.snapshot.nodes[node]) {
                 Ok(devices) if self.negotiates() => {

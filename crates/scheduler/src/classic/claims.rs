@@ -3,15 +3,13 @@
 use std::sync::Arc;
 
 use allot_model::classic::objects::{Allocation, ResourceClaim};
+use allot_model::limits::CLASSIC_RESERVED_FOR;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::releases::Releases;
 use super::{ClaimTask, key_of};
 use crate::assume_cache::AssumeCache;
 use crate::pod::{Key, Uid};
-
-/// Consumers that a claim can have at most.
-pub const RESERVED_FOR: usize = 32;
 
 /// Pods whose reservation is being written, and the allocation that is written with it.
 #[derive(Debug, Default)]
@@ -100,11 +98,11 @@ impl Claims {
         allocations.map(|(driver, allocation)| (driver.as_str(), &**allocation))
     }
 
-    /// Whether the claim can be promised to one more pod.
+    /// Whether the claim can be reserved for one more pod.
     pub fn can_be_reserved(&self, claim: &ResourceClaim, pod: &str) -> bool {
         let writing = self.in_flight.get(uid_of(claim));
-        let promised = |uid: &str| writing.is_some_and(|w| w.pods.contains(uid));
-        if claim.is_reserved_for(pod) || promised(pod) {
+        let in_flight_for = |uid: &str| writing.is_some_and(|w| w.pods.contains(uid));
+        if claim.is_reserved_for(pod) || in_flight_for(pod) {
             return true;
         }
         let written = &claim.status.reserved_for;
@@ -117,7 +115,7 @@ impl Claims {
             .allocation
             .as_ref()
             .is_some_and(|a| a.shareable);
-        users == 0 || (shareable && users < RESERVED_FOR)
+        users == 0 || (shareable && users < CLASSIC_RESERVED_FOR)
     }
 
     /// A watch showed a claim.

@@ -95,8 +95,8 @@ impl Negotiations {
         entry.wanted.clone().or_else(published).unwrap_or_default()
     }
 
-    /// A write of the specification begins.
-    pub fn want(&mut self, key: &Key, spec: SchedulingSpec) {
+    /// Records the specification that is about to be written.
+    pub fn begin_publish(&mut self, key: &Key, spec: SchedulingSpec) {
         self.entries.entry(key.clone()).or_default().wanted = Some(spec);
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use allot_model::classic::objects::{
     Allocation, AllocationMode, ResourceClaim, SchedulingSpec, SchedulingStatus,
 };
+use allot_model::limits::CLASSIC_NODES;
 use k8s_openapi::api::core::v1::NodeSelector;
 use rustc_hash::FxHasher;
 use std::hash::{Hash, Hasher};
@@ -23,8 +24,6 @@ const PLUGIN: Plugin = Plugin::DynamicResources;
 pub const WAITING: &str = "waiting for resource driver";
 /// Why a pod waits when there is nothing to publish; upstream's text.
 pub const WAITING_FOR_INFORMATION: &str = "waiting for resource driver to provide information";
-/// Nodes that can be negotiated about at a time.
-const POTENTIAL_NODES: usize = 128;
 const EXCLUDED: &str = "excluded by resource class node filter";
 const UNSUITABLE: &str = "resourceclaim cannot be allocated for the node (unsuitable)";
 
@@ -215,7 +214,7 @@ impl PodClaims {
             // feasible, be listed in place of another one, be excluded again, and so on.
             for refused in self.pending().flatten().flatten() {
                 let nodes = &mut spec.potential_nodes;
-                if nodes.len() < POTENTIAL_NODES && !nodes.contains(refused) {
+                if nodes.len() < CLASSIC_NODES && !nodes.contains(refused) {
                     nodes.push(refused.clone());
                 }
             }
@@ -382,13 +381,13 @@ impl State {
 /// attempt; the best one is always in it.
 fn potential_nodes(pod: &Uid, feasible: &[&str], best: &str) -> Vec<String> {
     let mut nodes: Vec<&str> = feasible.to_vec();
-    if nodes.len() > POTENTIAL_NODES {
+    if nodes.len() > CLASSIC_NODES {
         nodes.sort_by_cached_key(|node| {
             let mut hasher = FxHasher::default();
             (pod, node).hash(&mut hasher);
             (**node != *best, hasher.finish())
         });
-        nodes.truncate(POTENTIAL_NODES);
+        nodes.truncate(CLASSIC_NODES);
     }
     nodes.sort_unstable();
     nodes.into_iter().map(str::to_owned).collect()

@@ -92,10 +92,10 @@ impl Core {
                     let news = classic.negotiations.published(scheduling);
                     self.answered(&pod.key, news, time);
                 }
-                Err(message) => {
+                Err(error) => {
                     classic.negotiations.failed(&pod.key);
                     if let Some(queued) = self.queue.remove(&pod.uid) {
-                        self.fail(queued, message, Nominate::Keep, time);
+                        self.fail(queued, error.to_string(), Nominate::Keep, time);
                     }
                 }
             },
@@ -239,7 +239,7 @@ impl Core {
             return;
         };
         tracing::debug!(pod = %pod.key, node = spec.selected_node, "negotiates");
-        classic.negotiations.want(&pod.key, spec.clone());
+        classic.negotiations.begin_publish(&pod.key, spec.clone());
         let (pod, known) = (pod.clone(), classic.negotiations.uid(&pod.key));
         self.actions.push(Action::Classic(classic::Action::Publish {
             pod,
@@ -270,7 +270,7 @@ impl Core {
         };
         classic.claims.release(claim.uid(), None);
         if let Some(spec) = &publish {
-            classic.negotiations.want(&pod.key, spec.clone());
+            classic.negotiations.begin_publish(&pod.key, spec.clone());
         }
         let known = classic.negotiations.uid(&pod.key);
         self.actions

@@ -6,7 +6,7 @@ use allot_allocator::explain::Explanation;
 use k8s_openapi::api::resource::v1::AllocationResult;
 
 use super::{Core, GangVerdict, Time};
-use crate::attempt::{Attempt, Rank};
+use crate::attempt::Rank;
 use crate::config::Profile;
 use crate::dra::claims::key_of;
 use crate::framework::Plugin;
@@ -123,15 +123,7 @@ impl Core {
         profile: &Profile,
         time: Time,
     ) -> Result<(Vec<NodeVerdict>, Option<Chosen>), Rejection> {
-        let dra = self.dra(profile, time);
-        let attempt = Attempt::prepare(
-            pod,
-            self.cache.snapshot(),
-            profile,
-            dra,
-            self.nominated_node(pod),
-            &self.config.sources,
-        )?;
+        let attempt = self.prepare(pod, profile, self.dra(profile, time))?;
         let nominated = |node: &str| self.nominated_to(node, pod);
         let mut nodes = Vec::new();
         let affinity = NodeAffinity::new(pod);

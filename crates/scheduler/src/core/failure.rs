@@ -258,7 +258,7 @@ pub(super) fn after_pre_filter(
         after.push("no new claims to deallocate".to_owned());
     }
     if profile.post_filters.contains(Plugin::DefaultPreemption) {
-        after.push(match preemption::is_allowed(pod) {
+        after.push(match preemption::may_preempt(pod) {
             true => format!(
                 "preemption: 0/{total} nodes are available: {total} Preemption is not helpful for scheduling."
             ),

@@ -198,7 +198,7 @@ impl Core {
         gang: &PodGroup,
         time: Time,
     ) {
-        // While none of them is in the queue: pods that move must not wake the ones that become unschedulable here.
+        // Nominate before any of the pods is back in the queue: the pods that lose a nomination here must not requeue them.
         for (member, (_, place)) in members.iter().zip(&round.places) {
             if let Some(job) = place.job() {
                 self.nominate(&member.queued.info, &job.node.clone(), time);

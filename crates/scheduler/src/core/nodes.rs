@@ -50,7 +50,7 @@ impl Core {
             // Pods that were rejected when no nodes existed get the reason why this node is not feasible.
             None if is_first => {
                 let all = [Plugin::NodeAffinity].into_iter().collect();
-                for pod in self.queue.waiting_for(all) {
+                for pod in self.queue.rejected_by(all) {
                     self.activate(&pod, ClusterEvent::NodeAdded(&after).name(), time);
                 }
                 self.requeue(&ClusterEvent::NodeAdded(&after), time);

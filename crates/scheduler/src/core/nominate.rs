@@ -21,7 +21,7 @@ impl Core {
     /// Pods of at least the same priority that are nominated to a node. A pod that lost a claim may never get another:
     /// its nomination does not count until it has one.
     pub(super) fn nominated_to(&self, node: &str, pod: &PodInfo) -> Vec<Arc<PodInfo>> {
-        let others = self.nominations.on(node);
+        let others = self.nominations.for_node(node);
         let others = others.filter(|p| p.uid != pod.uid && p.priority() >= pod.priority());
         others
             .filter(|p| !self.cache.is_assumed(&p.uid) && !self.lacks_claims(p))
@@ -59,7 +59,12 @@ impl Core {
         let lower = |p: &&Arc<PodInfo>| {
             p.uid != pod.uid && p.priority() < pod.priority() && !gang.contains(&p.uid)
         };
-        let displaced: Vec<_> = self.nominations.on(node).filter(lower).cloned().collect();
+        let displaced: Vec<_> = self
+            .nominations
+            .for_node(node)
+            .filter(lower)
+            .cloned()
+            .collect();
         for other in displaced {
             self.nominations.remove(&other.uid);
             self.actions.push(Action::ClearNomination(other.clone()));

@@ -73,7 +73,7 @@ impl Core {
             // Devices may provide node resources, which may be free now.
             interested.insert(Plugin::DynamicResources);
         }
-        for pod in self.queue.waiting_for(interested) {
+        for pod in self.queue.rejected_by(interested) {
             let Some(queued) = self.queue.get(&pod.uid) else {
                 continue;
             };

@@ -15,13 +15,13 @@ use crate::classic::pod::Negotiation;
 use crate::classic::{self, PodClaims};
 use crate::config::Profile;
 use crate::dra::claims::{Version, allocation_of, uid_of};
-use crate::dra::{PodClaim, conditions, release};
+use crate::dra::{DraContext, PodClaim, conditions, release};
 use crate::framework::Plugin;
 use crate::message;
 use crate::metrics::{End, Outcome, Point};
-use crate::plugins::volumes::Choice;
+use crate::plugins::volumes::PodVolumes;
 use crate::pod::claims::claim_key;
-use crate::pod::{Key, Uid, scheduler_name};
+use crate::pod::{Key, PodInfo, Uid, scheduler_name};
 use crate::queue::QueuedPod;
 use crate::status::{Code, Rejection};
 
@@ -42,7 +42,7 @@ pub(super) struct Placed {
     classic: Vec<classic::ClaimTask>,
     /// The classic claims of the pod, with their UIDs.
     classic_claims: Vec<(Key, Uid)>,
-    volumes: Choice,
+    volumes: PodVolumes,
 }
 
 impl Core {
@@ -125,20 +125,13 @@ impl Core {
         let start = self.next_start;
         self.next_start = (start + 1) % total;
         let nominated = |node: &str| self.nominated_to(node, pod);
-        let dra = crate::dra::DraContext {
+        let dra = DraContext {
             skip_alternatives,
             ..self.dra(profile, time)
         };
         let metrics = self.metrics.clone();
         let begin = self.config.sources.elapsed();
-        let prepared = Attempt::prepare(
-            pod,
-            self.cache.snapshot(),
-            profile,
-            dra,
-            self.nominated_node(pod),
-            &self.config.sources,
-        );
+        let prepared = self.prepare(pod, profile, dra);
         let end = match &prepared {
             Ok(_) => End::Success,
             Err(rejection) if rejection.code == Code::Error => End::Error,
@@ -211,7 +204,7 @@ impl Core {
                         Err(rejection) => return CycleOutcome::Fail(rejection.message(), None),
                     }
                 }
-                let volumes = match attempt.choose_volumes(&nodes[placement.node]) {
+                let volumes = match attempt.find_pod_volumes(&nodes[placement.node]) {
                     Ok(choice) => choice,
                     Err(rejection) => return CycleOutcome::Fail(rejection.message(), None),
                 };
@@ -251,6 +244,26 @@ impl Core {
                 }
             },
         }
+    }
+
+    /// Prepares an attempt on the current snapshot (PreFilter).
+    ///
+    /// # Errors
+    /// The pod cannot be placed on any node.
+    pub(super) fn prepare<'a>(
+        &'a self,
+        pod: &'a Arc<PodInfo>,
+        profile: &'a Profile,
+        dra: DraContext<'a>,
+    ) -> Result<Attempt<'a>, Rejection> {
+        Attempt::prepare(
+            pod,
+            self.cache.snapshot(),
+            profile,
+            dra,
+            self.nominated_node(pod),
+            &self.config.sources,
+        )
     }
 
     /// Assumes the decision in memory and returns the writes that carry it out.

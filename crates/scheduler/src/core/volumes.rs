@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::{Binding, Core, Time};
 use crate::actions::{VolumeTask, VolumeTasks};
-use crate::plugins::volumes::Choice;
+use crate::plugins::volumes::PodVolumes;
 use crate::pod::{Key, PodInfo, Uid, scheduler_name};
 use crate::storage::{ClaimRef, Storage, Volume};
 use crate::version::is_newer;
@@ -39,7 +39,7 @@ impl Core {
         &mut self,
         pod: &PodInfo,
         node: &Arc<str>,
-        choice: &Choice,
+        choice: &PodVolumes,
     ) -> (VolumeTasks, Awaited) {
         let (mut tasks, mut awaited) = (VolumeTasks::default(), Awaited::default());
         if choice.volumes.is_empty() && choice.provisions.is_empty() {

@@ -23,7 +23,7 @@ struct Entry {
 }
 
 impl Waiting {
-    /// A pod waits, until the deadline if there is one.
+    /// Adds a pod that waits, until the deadline if there is one.
     pub(super) fn insert(&mut self, pod: &Uid, claims: Vec<Key>, deadline: Option<Timestamp>) {
         self.remove(pod);
         for claim in &claims {
@@ -50,7 +50,7 @@ impl Waiting {
             .extend(deadline.map(|at| (at, pod.clone())));
     }
 
-    /// A pod waits no more.
+    /// Removes a pod.
     pub(super) fn remove(&mut self, pod: &Uid) {
         self.set_deadline(pod, None);
         let Some(entry) = self.pods.remove(pod) else {
@@ -76,7 +76,7 @@ impl Waiting {
         self.by_deadline.first().map(|(at, _)| *at)
     }
 
-    /// The pods that are late.
+    /// The pods whose deadline has passed.
     pub(super) fn late(&self, now: Timestamp) -> Vec<Uid> {
         let late = self.by_deadline.iter().take_while(|(at, _)| *at <= now);
         late.map(|(_, pod)| pod.clone()).collect()

@@ -125,7 +125,7 @@ impl Claims {
         &self.cluster
     }
 
-    /// For changes of slices and taint rules; claims are this type's business.
+    /// The devices, to apply changes of slices and taint rules. Allocations are recorded by this type alone.
     pub fn cluster_mut(&mut self) -> &mut Cluster {
         &mut self.cluster
     }
@@ -286,7 +286,7 @@ impl Claims {
             .collect()
     }
 
-    /// A write of ours returned a claim: believe it until a watch is as new.
+    /// Records the claim that a write of this scheduler returned; it counts until a watch shows a version that is as new.
     pub fn assume(&mut self, claim: Arc<ResourceClaim>) -> Change {
         let (key, uid) = (key_of(&claim), Uid::from(uid_of(&claim)));
         if self.states.is_deleted(&uid) {

@@ -8,7 +8,7 @@ use k8s_openapi::api::resource::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-/// How far the devices of a claim are.
+/// Whether the devices of a claim are ready for the pod to be bound.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Readiness {
     /// All conditions are true, or there are none.
@@ -116,7 +116,7 @@ pub fn pending(claim: &ResourceClaim) -> Vec<Pending> {
     pending
 }
 
-/// How far the devices of a claim are, by what the driver reports in the claim's status.
+/// Whether the devices of a claim are ready, by the conditions in the claim's status.
 pub fn readiness(claim: &ResourceClaim) -> Readiness {
     let mut all_ready = true;
     for result in results(claim).filter(|r| has_conditions(r)) {

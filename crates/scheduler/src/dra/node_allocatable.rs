@@ -57,7 +57,7 @@ impl Mappings {
         }
     }
 
-    /// A slice went away.
+    /// Removes a slice.
     pub fn remove(&mut self, slice: &str) {
         for device in self.by_slice.remove(slice).into_iter().flatten() {
             self.by_device.remove(&device);
@@ -120,7 +120,7 @@ fn amount(
     Quantity::from_str(&text).ok()
 }
 
-/// What a pod gets beside what its containers request, claim by claim.
+/// The node resources that a pod gets in addition to the requests of its containers, by claim.
 #[derive(Debug, Clone, Default)]
 pub struct NodeAllocatableRequests(pub Vec<NodeAllocatableResourceClaimStatus>);
 

@@ -113,9 +113,9 @@ impl Limits {
     }
 }
 
-/// A quota that does not leave enough.
+/// The use of a class in a namespace and the quota that limits it, for the message about what exceeds the quota.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Short<'a> {
+struct Shortage<'a> {
     quota: &'a str,
     class: &'a str,
     used: i64,
@@ -123,7 +123,7 @@ struct Short<'a> {
     changed: Option<Timestamp>,
 }
 
-impl Short<'_> {
+impl Shortage<'_> {
     /// In the form of the API server's message about other quotas, which begins with `exceeded`.
     fn text(&self, verb: &str, requested: i64) -> String {
         let Self {
@@ -190,7 +190,7 @@ impl Quotas {
         !self.are_unused() && self.limits.contains_key(namespace)
     }
 
-    /// Takes a quota in, or forgets it.
+    /// Records a quota, or its deletion.
     pub(super) fn set(&mut self, quota: &ResourceQuota, is_deleted: bool, changed: &mut Changed) {
         let limits = match is_deleted {
             true => Limits::default(),
@@ -222,7 +222,7 @@ impl Quotas {
         }
     }
 
-    /// Takes in a list: quotas that it lacks do not exist.
+    /// Records a list; quotas that it lacks were deleted.
     pub(super) fn set_list(&mut self, quotas: &[ResourceQuota], changed: &mut Changed) {
         let names = quotas.iter().map(|q| (namespace_of(q), name_of(q)));
         let there: FxHashSet<(&str, &str)> = names.collect();
@@ -242,10 +242,15 @@ impl Quotas {
     }
 
     /// The quota of a namespace that leaves the fewest devices of a class, if one limits it.
-    fn tightest<'a>(&'a self, tally: &Tally, namespace: &str, class: &'a str) -> Option<Short<'a>> {
+    fn tightest<'a>(
+        &'a self,
+        tally: &Tally,
+        namespace: &str,
+        class: &'a str,
+    ) -> Option<Shortage<'a>> {
         let quotas = self.limits.get(namespace)?.iter();
         let limited = quotas.filter_map(|(quota, limits)| {
-            Some(Short {
+            Some(Shortage {
                 quota,
                 class,
                 used: tally.total(namespace, class),
@@ -253,13 +258,13 @@ impl Quotas {
                 changed: limits.changed,
             })
         });
-        limited.min_by_key(|short| short.hard)
+        limited.min_by_key(|shortage| shortage.hard)
     }
 
-    /// How many devices of a class may still be allocated in a namespace; `None` if no quota says.
+    /// How many devices of a class may still be allocated in a namespace; `None` without a limit.
     fn left(&self, namespace: &str, class: &str) -> Option<i64> {
-        let short = self.tightest(&self.used, namespace, class)?;
-        Some(short.hard.saturating_sub(short.used))
+        let shortage = self.tightest(&self.used, namespace, class)?;
+        Some(shortage.hard.saturating_sub(shortage.used))
     }
 
     /// Limits a request of a pod of a namespace to what its quotas leave.
@@ -274,10 +279,10 @@ impl Quotas {
     pub(super) fn exceeded(&self, namespace: &str, request: &AllocationRequest) -> Vec<String> {
         let mut texts: Vec<String> = Vec::new();
         for excess in request.excesses() {
-            let Some(short) = self.tightest(&self.used, namespace, excess.class) else {
+            let Some(shortage) = self.tightest(&self.used, namespace, excess.class) else {
                 continue;
             };
-            let text = short.text(EXCEEDED, excess.needs);
+            let text = shortage.text(EXCEEDED, excess.needs);
             texts.push(match excess.alternative {
                 None => text,
                 Some((_, request)) => format!("{text} by alternative {request}"),
@@ -285,8 +290,8 @@ impl Quotas {
         }
         if texts.is_empty() {
             for (class, most) in request.limited() {
-                let short = self.tightest(&self.used, namespace, class);
-                texts.extend(short.map(|short| short.text("may exceed", most)));
+                let shortage = self.tightest(&self.used, namespace, class);
+                texts.extend(shortage.map(|shortage| shortage.text("may exceed", most)));
             }
         }
         texts
@@ -294,25 +299,29 @@ impl Quotas {
 
     /// The quotas that the claims of a namespace exceed by what the watch has shown, in the classes of which a claim has
     /// devices, with their numbers.
-    fn all_exceeded(&self, namespace: &str, uid: &str) -> impl Iterator<Item = (Short<'_>, i64)> {
+    fn all_exceeded(
+        &self,
+        namespace: &str,
+        uid: &str,
+    ) -> impl Iterator<Item = (Shortage<'_>, i64)> {
         let held = self.seen.of(uid).into_iter().flatten();
         held.filter_map(move |(class, count)| {
-            let short = self.tightest(&self.seen, namespace, class)?;
-            (short.used > short.hard).then_some((short, *count))
+            let shortage = self.tightest(&self.seen, namespace, class)?;
+            (shortage.used > shortage.hard).then_some((shortage, *count))
         })
     }
 
     /// A quota that the claims of a namespace exceed by what the watch has shown, in a class of which a claim has devices.
     pub(super) fn exceeded_by(&self, namespace: &str, uid: &str) -> Option<String> {
-        let (short, count) = self.all_exceeded(namespace, uid).next()?;
-        let used = short.used - count;
-        Some(Short { used, ..short }.text(EXCEEDED, count))
+        let (shortage, count) = self.all_exceeded(namespace, uid).next()?;
+        let used = shortage.used - count;
+        Some(Shortage { used, ..shortage }.text(EXCEEDED, count))
     }
 
     /// Whether all quotas that a claim exceeds were changed after its allocation: it was within them then.
     pub(super) fn were_lowered(&self, namespace: &str, uid: &str, allocated: Timestamp) -> bool {
         self.all_exceeded(namespace, uid)
-            .all(|(short, _)| short.changed.is_some_and(|changed| allocated < changed))
+            .all(|(shortage, _)| shortage.changed.is_some_and(|changed| allocated < changed))
     }
 }
 

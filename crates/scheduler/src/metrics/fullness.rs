@@ -61,7 +61,7 @@ impl Devices {
         all
     }
 
-    /// A pod with claims was bound, `waited` after it was added to the queue.
+    /// Records that a pod with claims was bound, `waited` after it was added to the queue.
     pub(super) fn allocated(&self, waited: Duration) {
         self.allocation.observe(waited.as_secs_f64());
     }

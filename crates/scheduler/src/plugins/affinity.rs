@@ -58,7 +58,7 @@ impl AddedAffinity {
 }
 
 impl NodeAffinity {
-    /// Compiles the pod's wishes.
+    /// Compiles the node selector and the node affinity of a pod.
     pub fn new(pod: &PodInfo) -> Self {
         let spec = pod.spec();
         let affinity = spec
@@ -85,7 +85,8 @@ impl NodeAffinity {
         }
     }
 
-    /// Refuses terms of which each names nodes that exclude one another (PreFilter).
+    /// Rejects the pod on all nodes if every term of its required node affinity is restricted by names of which no node has
+    /// all (PreFilter).
     pub fn check(&self) -> Result<(), Rejection> {
         match self.names() {
             Some(names) if names.is_empty() => Err(Rejection::unresolvable(

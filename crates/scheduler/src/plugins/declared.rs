@@ -19,7 +19,7 @@ const USERS_IN_HOST_NETWORK: &str = "UserNamespacesHostNetworkSupport";
 pub struct NeededFeatures(Vec<&'static str>);
 
 impl NeededFeatures {
-    /// What a pod needs; `None` when any node will do.
+    /// The features that a pod needs; `None` if it needs none.
     pub fn new(pod: &PodInfo) -> Option<Self> {
         let spec = pod.spec();
         let mut needed = Vec::new();

@@ -207,8 +207,8 @@ impl Domains {
         *self.sizes.entry(*count).or_default() += 1;
     }
 
-    /// The number of pods in the emptiest domain.
-    fn fewest(&self) -> i64 {
+    /// The number of pods in the domain with the fewest (upstream's global minimum, `minMatchNum`).
+    fn min_match(&self) -> i64 {
         self.sizes.keys().next().copied().unwrap_or(0)
     }
 }
@@ -282,7 +282,7 @@ impl Spread {
             let min = if domains.pods.len() < constraint.min_domains {
                 0
             } else {
-                domains.fewest()
+                domains.min_match()
             };
             let here = domains.pods.get(value).copied().unwrap_or(0);
             if here + constraint.self_match - min > constraint.max_skew {

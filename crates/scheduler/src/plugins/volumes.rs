@@ -1,7 +1,8 @@
 //! The plugins about volumes: VolumeRestrictions, NodeVolumeLimits, VolumeBinding and VolumeZone.
 //!
-//! A claim of a class that waits for its first consumer gets its volume with the node: one that exists and can be
-//! reached from there, or one that is provisioned for it. All other claims have to have their volumes before.
+//! The volume of a claim whose class has the binding mode WaitForFirstConsumer is chosen together with the node: an
+//! existing one that can be reached from there, or one that is provisioned. All other claims must be bound before the pod
+//! is scheduled.
 
 use std::collections::BTreeSet;
 
@@ -20,16 +21,17 @@ pub use exclusive::ExclusiveClaims;
 pub use limits::Attachments;
 pub use zones::zones;
 
-/// What PreFilter finds out about the PersistentVolumeClaims of a pod.
+/// The PersistentVolumeClaims of a pod, as PreFilter finds them.
 #[derive(Debug)]
-pub struct PodVolumes<'a> {
+pub struct PodVolumeClaims<'a> {
     storage: &'a Storage,
     /// Volumes of claims that have one; `None` for one that does not exist.
     bound: Vec<Option<&'a Volume>>,
-    /// Claims that get their volume with the node, small ones first.
+    /// Unbound claims of the binding mode WaitForFirstConsumer, small ones first.
     delayed: Vec<Delayed<'a>>,
 }
 
+/// An unbound claim whose volume is chosen together with the node.
 #[derive(Debug)]
 struct Delayed<'a> {
     key: Key,
@@ -37,27 +39,27 @@ struct Delayed<'a> {
     class: &'a Class,
     /// The node for which a volume is being provisioned.
     selected: Option<&'a str>,
-    /// Volumes that are for this claim.
+    /// Volumes that are bound to this claim already, by users or by an assumed decision.
     own: Vec<(&'a str, &'a Volume)>,
-    /// Volumes that could be, small ones first.
+    /// Free volumes that satisfy the claim, small ones first.
     others: Vec<(&'a str, &'a Volume)>,
 }
 
 /// The required writes before a pod can be bound to a node.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Choice {
+pub struct PodVolumes {
     /// Volumes to bind to claims.
     pub volumes: Vec<(String, Key)>,
     /// Claims for which volumes must be provisioned.
     pub provisions: Vec<Key>,
 }
 
-impl<'a> PodVolumes<'a> {
+impl<'a> PodVolumeClaims<'a> {
     /// Looks up the claims of a pod; `None` when it has none.
     ///
     /// # Errors
-    /// When a claim does not exist, is being deleted, has lost its volume, belongs to another pod, or should have a
-    /// volume and has none; the texts are upstream's.
+    /// A claim does not exist, is being deleted, has lost its volume, belongs to another pod, or must be bound and is not;
+    /// the texts are upstream's.
     pub fn prepare(pod: &PodInfo, storage: &'a Storage) -> Result<Option<Self>, Rejection> {
         let mut found = Self {
             storage,
@@ -93,8 +95,8 @@ impl<'a> PodVolumes<'a> {
     /// The required writes before the pod can be bound to the node.
     ///
     /// # Errors
-    /// When a volume cannot be reached from there, or there is none for a claim.
-    pub fn choose(&self, node: &NodeInfo) -> Result<Choice, Rejection> {
+    /// A volume cannot be reached from the node, or there is no volume and no space for a claim.
+    pub fn find_pod_volumes(&self, node: &NodeInfo) -> Result<PodVolumes, Rejection> {
         let labels = node.labels();
         let mut reasons = Vec::new();
         let mut missing = false;
@@ -106,7 +108,7 @@ impl<'a> PodVolumes<'a> {
             }
             break;
         }
-        let mut choice = Choice::default();
+        let mut choice = PodVolumes::default();
         if let Err(reason) = self.find(node, &mut choice) {
             reasons.push(reason);
         }
@@ -124,8 +126,11 @@ impl<'a> PodVolumes<'a> {
         })
     }
 
-    /// Finds volumes, or claims that can be provisioned.
-    fn find(&self, node: &NodeInfo, choice: &mut Choice) -> Result<(), &'static str> {
+    /// Finds a volume for each unbound claim, or the claims for which volumes can be provisioned.
+    ///
+    /// # Errors
+    /// Upstream's reason for rejecting the node.
+    fn find(&self, node: &NodeInfo, choice: &mut PodVolumes) -> Result<(), &'static str> {
         const NONE: &str = "node(s) didn't find available persistent volumes to bind";
         let chosen = |claim: &Delayed<'_>| claim.selected.is_some();
         if self
@@ -160,6 +165,7 @@ impl<'a> PodVolumes<'a> {
         Ok(())
     }
 
+    /// Whether the driver has space for the volume of a claim on a node. True if the driver does not publish its capacity.
     fn has_space(&self, claim: &Delayed<'_>, provisioner: &str, node: &NodeInfo) -> bool {
         let Some(size) = &claim.claim.size else {
             return true;
@@ -173,7 +179,10 @@ impl<'a> PodVolumes<'a> {
     }
 }
 
-/// A claim of a pod, if the pod can be tried with it at all.
+/// The claim of a pod with this key.
+///
+/// # Errors
+/// The pod cannot be scheduled with the claim on any node.
 fn usable<'a>(
     pod: &PodInfo,
     key: Key,
@@ -240,7 +249,7 @@ impl<'a> Delayed<'a> {
         }
     }
 
-    /// A volume for the claim on a node: the one that is for it, else the smallest.
+    /// A volume for the claim on a node: one that is bound to it already, otherwise the smallest free one.
     fn volume(&self, node: &NodeInfo, taken: &BTreeSet<&str>) -> Option<&'a str> {
         let free = |name: &str| !taken.contains(name);
         let reaches = |volume: &Volume| volume.reaches(&node.name, node.labels());

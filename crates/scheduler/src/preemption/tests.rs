@@ -58,7 +58,7 @@ fn budgets_are_used_up_one_by_one() {
         pod("b", 0, json!({"app": "x"})),
         pod("c", 0, json!({"app": "y"})),
     ];
-    let (violating, harmless) = split_by_budget(&pods, &[&Budget::new(&budget)]);
+    let (violating, harmless) = split_by_pdb_violation(&pods, &[&Budget::new(&budget)]);
     let names = |pods: &[Arc<PodInfo>]| {
         pods.iter()
             .map(|p| p.key.name.to_string())
@@ -76,7 +76,7 @@ fn enough_nodes_to_choose_from() {
             min_candidate_nodes_absolute: absolute,
             ..Profile::default()
         };
-        assert_eq!(wanted(&profile, nodes), expected);
+        assert_eq!(num_candidates(&profile, nodes), expected);
     };
     check(10, 100, 50, 50);
     check(10, 100, 500, 100);

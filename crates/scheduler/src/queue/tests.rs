@@ -43,12 +43,12 @@ fn rejected_pods_wait_for_their_plugins() {
     rejected(&mut q, "a", Plugin::NodeResourcesFit, secs(0));
     rejected(&mut q, "b", Plugin::DynamicResources, secs(0));
     assert!(popped(&mut q, secs(100)).is_empty());
-    let found = q.waiting_for([Plugin::DynamicResources].into_iter().collect());
+    let found = q.rejected_by([Plugin::DynamicResources].into_iter().collect());
     assert_eq!(found.iter().map(|p| &*p.uid).collect::<Vec<_>>(), ["b"]);
     q.activate("b", None, "NodeAdd", secs(100));
     assert_eq!(popped(&mut q, secs(100)), ["b"]);
     assert!(
-        q.waiting_for(PluginSet::all())
+        q.rejected_by(PluginSet::all())
             .iter()
             .all(|p| &*p.uid == "a")
     );

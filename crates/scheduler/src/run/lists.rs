@@ -18,7 +18,7 @@ pub(super) struct Lists {
 }
 
 impl Lists {
-    /// Waits for so many kinds.
+    /// Expects the first list of each of this number of kinds.
     pub(super) fn new(kinds: usize) -> Self {
         let listed = FxHashSet::default();
         Self { kinds, listed }

@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 
 use super::Attachment;
 
-/// Volumes on their way to a node, there, or on their way off.
+/// The VolumeAttachments: volumes that are being attached, are attached, or are being detached.
 #[derive(Debug, Clone, Default)]
 pub struct Attachments {
     /// By the name of the VolumeAttachment.

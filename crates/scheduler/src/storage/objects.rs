@@ -44,7 +44,7 @@ pub struct VolumeClaim {
     pub size: Option<Quantity>,
     /// Labels that the volume has to have.
     pub selector: Option<Labels>,
-    /// Requests a block device instead of a file system.
+    /// Whether it requests a block device (`volumeMode: Block`).
     pub block: bool,
     /// `spec.accessModes`.
     pub access_modes: Vec<String>,
@@ -68,13 +68,13 @@ pub struct Volume {
     pub version: String,
     /// The claim that it is reserved for.
     pub claim: Option<ClaimRef>,
-    /// Whether a controller said so.
+    /// Whether a controller set the reference, not a user (`pv.kubernetes.io/bound-by-controller`).
     pub by_controller: bool,
     /// The storage capacity.
     pub size: Option<Quantity>,
     /// Name of the class, which may be empty.
     pub class: String,
-    /// Is a device in place of a file system.
+    /// Whether it is a block device (`volumeMode: Block`).
     pub block: bool,
     /// `spec.accessModes`.
     pub access_modes: Vec<String>,
@@ -109,7 +109,7 @@ pub struct Attachment {
     pub volume: String,
 }
 
-/// Space for volumes of a class on some nodes.
+/// A CSIStorageCapacity: the space for volumes of a class on some nodes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Capacity {
     /// Name of the class.
@@ -171,7 +171,7 @@ impl VolumeClaim {
         self.volume.is_some() && self.completed
     }
 
-    /// Whether only one pod may use it.
+    /// Whether only one pod may use the claim (ReadWriteOncePod).
     pub fn is_exclusive(&self) -> bool {
         self.access_modes.iter().any(|m| m == "ReadWriteOncePod")
     }

@@ -3,29 +3,23 @@
 use std::collections::VecDeque;
 
 use allot_model::classic::objects::{PodScheduling, ResourceClaim as Claim, SchedulingSpec};
+use kube::api::Preconditions;
 use kube::core::ApiResource;
 use kube::core::DynamicObject;
 
 use super::*;
 use crate::classic::negotiations::is_owned_by;
-use crate::classic::{self, Served};
+use crate::classic::{self, PublishError, Served};
 
 mod claims;
+#[cfg(test)]
+mod tests;
 
 /// One of the sequential writes for a pod.
-enum Order {
+enum Task {
     Publish(SchedulingSpec, Option<String>),
     Deallocate(Arc<Claim>),
     Forget,
-}
-
-/// Why a negotiation could not be published.
-#[derive(Debug, thiserror::Error)]
-enum PublishError {
-    #[error("{}", api_message(.0))]
-    Request(#[from] kube::Error),
-    #[error("{kind} object with UID {uid} is not owned by Pod {pod}")]
-    NotOwned { kind: String, uid: String, pod: Key },
 }
 
 /// Writes claims and negotiations in the version that the cluster serves.
@@ -33,8 +27,8 @@ pub(super) struct ClassicWriter {
     client: Client,
     served: Served,
     turns: ClaimLocks<Claim>,
-    /// Writes per pod; the entry exists as long as a task works on them.
-    orders: Mutex<FxHashMap<Uid, VecDeque<Order>>>,
+    /// The writes that wait, by pod; an entry exists as long as a loop carries them out.
+    tasks: Mutex<FxHashMap<Uid, VecDeque<Task>>>,
 }
 
 fn typed<T: serde::de::DeserializeOwned>(object: DynamicObject) -> Result<T, kube::Error> {
@@ -49,7 +43,7 @@ impl ClassicWriter {
             client,
             served,
             turns: ClaimLocks::default(),
-            orders: Mutex::default(),
+            tasks: Mutex::default(),
         }
     }
 
@@ -57,26 +51,26 @@ impl ClassicWriter {
         Api::namespaced_with(self.client.clone(), namespace, resource)
     }
 
-    /// Queues writes for a pod. Returns whether the caller must start working on them.
-    fn order(&self, pod: &Uid, orders: impl IntoIterator<Item = Order>) -> bool {
-        let mut all = self.orders.lock();
+    /// Queues writes for a pod. Returns whether the caller must start to carry them out.
+    fn queue_tasks(&self, pod: &Uid, tasks: impl IntoIterator<Item = Task>) -> bool {
+        let mut all = self.tasks.lock();
         let idle = !all.contains_key(pod);
         let line = all.entry(pod.clone()).or_default();
-        for order in orders {
+        for task in tasks {
             // Only the newest choice is published.
             if matches!(
-                (&order, line.back()),
-                (Order::Publish(..), Some(Order::Publish(..)))
+                (&task, line.back()),
+                (Task::Publish(..), Some(Task::Publish(..)))
             ) {
                 line.pop_back();
             }
-            line.push_back(order);
+            line.push_back(task);
         }
         idle
     }
 
-    fn next_order(&self, pod: &Uid) -> Option<Order> {
-        let mut all = self.orders.lock();
+    fn next_task(&self, pod: &Uid) -> Option<Task> {
+        let mut all = self.tasks.lock();
         let next = all.get_mut(pod)?.pop_front();
         if next.is_none() {
             all.remove(pod);
@@ -155,11 +149,26 @@ impl ClassicWriter {
         })
     }
 
-    /// Deletes the negotiation of a pod; if that fails, the garbage collector deletes it.
+    /// Deletes the negotiation of a pod, and not that of a later pod of its name; if that fails, the garbage collector deletes it.
     async fn forget(&self, pod: &PodInfo) {
         let api = self.api(&pod.key.namespace, &self.served.scheduling());
-        match api.delete(&pod.key.name, &DeleteParams::default()).await {
-            Err(error) if code(&error) != 404 => {
+        let name = &*pod.key.name;
+        let deleted = async {
+            let found = api.get_opt(name).await?;
+            // One of another pod stays.
+            let Ok(Some(uid)) = self.own(pod, found) else {
+                return Ok(());
+            };
+            let preconditions = Preconditions {
+                uid: Some(uid),
+                ..Preconditions::default()
+            };
+            let params = DeleteParams::default().preconditions(preconditions);
+            api.delete(name, &params).await.map(drop)
+        };
+        match deleted.await {
+            // 409: another one has its name meanwhile.
+            Err(error) if !matches!(code(&error), 404 | 409) => {
                 tracing::debug!(pod = %pod.key, error = api_message(&error), "cannot delete the negotiation");
             }
             _ => {}
@@ -173,9 +182,9 @@ impl Writer {
         let Some(classic) = self.classic.clone() else {
             return;
         };
-        let (pod, orders) = match action {
+        let (pod, tasks) = match action {
             classic::Action::Publish { pod, spec, known } => {
-                (pod, vec![Order::Publish(spec, known)])
+                (pod, vec![Task::Publish(spec, known)])
             }
             classic::Action::Deallocate {
                 pod,
@@ -183,11 +192,11 @@ impl Writer {
                 publish,
                 known,
             } => {
-                let publish = publish.map(|spec| Order::Publish(spec, known));
-                let orders = publish.into_iter().chain([Order::Deallocate(claim)]);
-                (pod, orders.collect())
+                let publish = publish.map(|spec| Task::Publish(spec, known));
+                let tasks = publish.into_iter().chain([Task::Deallocate(claim)]);
+                (pod, tasks.collect())
             }
-            classic::Action::Forget(pod) => (pod, vec![Order::Forget]),
+            classic::Action::Forget(pod) => (pod, vec![Task::Forget]),
             classic::Action::Unreserve { pod, claim } => {
                 return self.clone().spawn(async move |w| {
                     let written = classic.unreserve(&claim, &pod).await;
@@ -195,30 +204,29 @@ impl Writer {
                 });
             }
         };
-        if classic.order(&pod.uid, orders) {
+        if classic.queue_tasks(&pod.uid, tasks) {
             self.clone().spawn(async move |w| {
-                while let Some(order) = classic.next_order(&pod.uid) {
-                    w.execute(&classic, &pod, order).await;
+                while let Some(task) = classic.next_task(&pod.uid) {
+                    w.execute(&classic, &pod, task).await;
                 }
             });
         }
     }
 
-    async fn execute(&self, classic: &ClassicWriter, pod: &Arc<PodInfo>, order: Order) {
-        match order {
-            Order::Publish(spec, known) => {
-                let published = classic.publish(pod, &spec, known).await.map(Arc::new);
-                let outcome = published.map_err(|error| error.to_string());
+    async fn execute(&self, classic: &ClassicWriter, pod: &Arc<PodInfo>, task: Task) {
+        match task {
+            Task::Publish(spec, known) => {
+                let outcome = classic.publish(pod, &spec, known).await.map(Arc::new);
                 self.report(Input::Classic(Box::new(classic::Input::Published {
                     pod: pod.clone(),
                     outcome,
                 })));
             }
-            Order::Deallocate(claim) => {
+            Task::Deallocate(claim) => {
                 let written = classic.deallocate(&claim).await;
                 self.released_classic(&claim, None, written);
             }
-            Order::Forget => classic.forget(pod).await,
+            Task::Forget => classic.forget(pod).await,
         }
     }
 
@@ -230,7 +238,7 @@ impl Writer {
     ) {
         let key = classic::key_of(&claim.metadata);
         let written = written.unwrap_or_else(|error| {
-            tracing::warn!(claim = %key, error = api_message(&error), "cannot take back");
+            tracing::warn!(claim = %key, error = api_message(&error), "cannot release the claim");
             None
         });
         self.report(Input::Classic(Box::new(classic::Input::Released {

@@ -1,6 +1,6 @@
-//! Events about pods, written with low priority: while bindings are in progress they wait, and those that have waited for
-//! long are written one at a time, so that events do not delay bindings. When too many wait, further ones are dropped.
-//! At shutdown the waiting events are written, for a second at most.
+//! Events about pods, written with low priority so that they do not delay bindings: events wait while bindings are written,
+//! and those that have waited long are written one at a time. When too many wait, further ones are dropped. At shutdown
+//! the waiting events are written, for at most a second.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -15,19 +15,20 @@ mod pending;
 
 pub use pending::PendingEvent;
 
-/// Limit of waiting events.
+/// Limit of waiting events; further ones are dropped.
 const BACKLOG: usize = 8192;
-/// An API server keeps events for an hour: an event that still holds is repeated before that.
-const AGAIN: Duration = Duration::from_secs(20 * 60);
+/// How soon an event with an equal text may be repeated. An API server keeps events for an hour, so that an event which
+/// still holds is renewed before it expires.
+const REPEAT_AFTER: Duration = Duration::from_secs(20 * 60);
 /// How many events are written concurrently when there is no other work.
 const PARALLEL: usize = 8;
 
-/// So long an event waits for the end of other work.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// With so many waiting events no event waits any longer.
-const MANY: usize = BACKLOG / 4 * 3;
-/// How long it may take at shutdown to write the events that wait.
-const LAST: Duration = Duration::from_secs(1);
+/// How long an event waits for more important writes to end.
+const MAX_DELAY: Duration = Duration::from_secs(30);
+/// From this number of waiting events on, events no longer wait for more important writes.
+const NO_DELAY_FROM: usize = BACKLOG / 4 * 3;
+/// How long the waiting events are written at shutdown.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// An event with the moment at which it was noted.
 struct Noted {
@@ -45,15 +46,15 @@ pub struct Recorder {
     work: Arc<Work>,
 }
 
-/// More important work.
+/// More important writes: those of bindings.
 #[derive(Debug, Default)]
 struct Work {
     count: AtomicUsize,
-    /// It ended, or too many events wait for that.
+    /// Notified when they have all ended, or when too many events wait for that.
     ended: Notify,
 }
 
-/// More important work is in progress until this is dropped.
+/// A guard: more important writes are in progress until it is dropped.
 #[derive(Debug)]
 pub struct Busy(Arc<Work>);
 
@@ -83,7 +84,7 @@ impl Recorder {
         )
     }
 
-    /// Marks that more important work is in progress.
+    /// Makes events wait until the guard is dropped.
     pub fn pause(&self) -> Busy {
         self.work.count.fetch_add(1, Ordering::Relaxed);
         Busy(self.work.clone())
@@ -98,7 +99,7 @@ impl Recorder {
         };
         if self.sender.try_send(noted).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
-        } else if self.sender.max_capacity() - self.sender.capacity() >= MANY {
+        } else if self.sender.max_capacity() - self.sender.capacity() >= NO_DELAY_FROM {
             self.work.ended.notify_one();
         }
     }
@@ -117,20 +118,20 @@ async fn write(
 ) {
     let mut writing = Writing {
         writes: Writes::new(client),
-        said: FxHashMap::default(),
+        written: FxHashMap::default(),
         under_way: JoinSet::new(),
     };
     let mut next: Option<Noted> = None;
     loop {
         let is_busy = work.count.load(Ordering::Relaxed) > 0;
         let limit = if is_busy { 1 } else { PARALLEL };
-        let is_free = writing.under_way.len() < limit;
-        let patience = match is_busy && notes.len() < MANY {
-            true => PATIENCE,
+        let has_capacity = writing.under_way.len() < limit;
+        let delay = match is_busy && notes.len() < NO_DELAY_FROM {
+            true => MAX_DELAY,
             false => Duration::ZERO,
         };
         // Nothing is due while there is nothing to write.
-        let due = next.as_ref().map(|noted| noted.at + patience);
+        let due = next.as_ref().map(|noted| noted.at + delay);
         let due = due.unwrap_or_else(Instant::now);
         tokio::select! {
             biased;
@@ -141,7 +142,7 @@ async fn write(
                 Some(note) => next = Some(note),
                 None => break,
             },
-            () = tokio::time::sleep_until(due), if next.is_some() && is_free => {
+            () = tokio::time::sleep_until(due), if next.is_some() && has_capacity => {
                 if let Some(noted) = next.take() {
                     writing.begin(noted);
                 }
@@ -157,7 +158,7 @@ async fn write(
         }
         while writing.under_way.join_next().await.is_some() {}
     };
-    if tokio::time::timeout(LAST, rest).await.is_err() {
+    if tokio::time::timeout(SHUTDOWN_TIMEOUT, rest).await.is_err() {
         tracing::debug!("not all events were written before the end");
     }
 }
@@ -166,7 +167,7 @@ async fn write(
 struct Writing {
     writes: Writes,
     /// The last text per pod and reason: a repetition is suppressed for a while.
-    said: FxHashMap<(String, &'static str), (String, Instant)>,
+    written: FxHashMap<(String, &'static str), (String, Instant)>,
     under_way: JoinSet<()>,
 }
 
@@ -176,17 +177,18 @@ impl Writing {
         let Noted { stamp, event, .. } = noted;
         let uid = event.regarding.uid.clone().unwrap_or_default();
         if event.reason == "Scheduled" {
-            self.said.remove(&(uid, "FailedScheduling"));
+            self.written.remove(&(uid, "FailedScheduling"));
         } else {
-            if self.said.len() > BACKLOG {
-                self.said.clear();
+            if self.written.len() > BACKLOG {
+                self.written.clear();
             }
             let (of, now) = ((uid, event.reason), Instant::now());
-            let is_new = |(text, at): &(String, Instant)| *text != event.text || *at + AGAIN <= now;
-            if !self.said.get(&of).is_none_or(is_new) {
+            let is_new =
+                |(text, at): &(String, Instant)| *text != event.text || *at + REPEAT_AFTER <= now;
+            if !self.written.get(&of).is_none_or(is_new) {
                 return;
             }
-            self.said.insert(of, (event.text.clone(), now));
+            self.written.insert(of, (event.text.clone(), now));
         }
         let writes = self.writes.clone();
         self.under_way.spawn(async move {

@@ -161,6 +161,39 @@ impl Managed {
             .unwrap_or_default()
     }
 
+    /// Whether the entries of an object can be read.
+    ///
+    /// # Errors
+    /// What is wrong with the first that cannot.
+    pub fn check(entries: &Value) -> Result<(), String> {
+        for (index, entry) in entries.as_array().into_iter().flatten().enumerate() {
+            let text = |key: &str| entry[key].as_str().unwrap_or_default();
+            if !matches!(text("operation"), "Apply" | "Update") {
+                return Err("operation must be `Apply` or `Update`".to_owned());
+            }
+            if text("apiVersion").is_empty() {
+                return Err("apiVersion must not be empty".to_owned());
+            }
+            match text("fieldsType") {
+                "FieldsV1" => {}
+                "" => {
+                    return Err(format!(
+                        "missing fieldsType in managed fields entry {index}"
+                    ));
+                }
+                other => {
+                    return Err(format!(
+                        "invalid fieldsType {other:?} in managed fields entry {index}"
+                    ));
+                }
+            }
+            if Published::deserialize(entry).is_err() {
+                return Err(format!("error decoding managed fields entry {index}"));
+            }
+        }
+        Ok(())
+    }
+
     /// The owners and what they own are the same; when they wrote does not count.
     pub fn same_but_times(&self, other: &Self) -> bool {
         let bare = |(owner, entry): (&Owner, &Entry), (other, theirs): (&Owner, &Entry)| {

@@ -157,7 +157,7 @@ impl FieldManager<'_> {
         for entry in managed.owners.values() {
             self.versions
                 .check(&entry.api_version)
-                .map_err(Error::Typed)?;
+                .map_err(|error| Error::Typed(error.to_string()))?;
         }
         managed
             .owners

@@ -170,7 +170,7 @@ fn corrupt_position(text: &[u8]) -> usize {
 fn time(text: &str, micro: bool) -> Result<Value, Error> {
     super::time::convert(text, micro)
         .map(|time| time.map_or(Value::Null, Value::String))
-        .map_err(Error::Text)
+        .map_err(|error| Error::Text(error.to_string()))
 }
 
 /// The number that an error is about, where it does not fit a float.

@@ -1,4 +1,4 @@
-//! Times of RFC 3339, read as strictly or loosely as Go reads them and with its texts of what is wrong.
+//! Times of RFC 3339, parsed as Go's `time.Parse` does, with its errors.
 
 use jiff::civil::DateTime;
 use jiff::{Span, civil};
@@ -6,20 +6,42 @@ use jiff::{Span, civil};
 const SECONDS: &str = "2006-01-02T15:04:05Z07:00";
 const MICROSECONDS: &str = "2006-01-02T15:04:05.000000Z07:00";
 
-/// A time in the form in which it is kept: UTC, in seconds or, if `micro`, microseconds. None is the time before all others, which Go
-/// takes for no time.
-pub(super) fn convert(text: &str, micro: bool) -> Result<Option<String>, String> {
+/// Why a text is not a time of RFC 3339, with the text of Go's `time.ParseError`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum TimeError {
+    #[error(
+        "parsing time {} as \"{layout}\": cannot parse {} as \"{part}\"",
+        quote(text),
+        quote(rest)
+    )]
+    Mismatch {
+        text: String,
+        layout: &'static str,
+        rest: String,
+        part: &'static str,
+    },
+    #[error("parsing time {}: {part} out of range", quote(text))]
+    Range { text: String, part: &'static str },
+    #[error("parsing time {}: extra text: {}", quote(text), quote(rest))]
+    Extra { text: String, rest: String },
+}
+
+/// A time as it is stored: in UTC, in seconds or, if `micro`, microseconds. `None` for the first second of year 1, Go's zero
+/// time.
+pub(super) fn convert(text: &str, micro: bool) -> Result<Option<String>, TimeError> {
     let layout = if micro { MICROSECONDS } else { SECONDS };
     let mut reader = Reader { rest: text };
-    let time = reader.read(micro).map_err(|problem| match problem {
-        Problem::Mismatch(part) => {
-            let [text, rest] = [text, reader.rest].map(quote);
-            format!("parsing time {text} as \"{layout}\": cannot parse {rest} as \"{part}\"")
-        }
-        Problem::Range(what) => format!("parsing time {}: {what} out of range", quote(text)),
-        Problem::Extra => {
-            let [text, rest] = [text, reader.rest].map(quote);
-            format!("parsing time {text}: extra text: {rest}")
+    let time = reader.read(micro).map_err(|problem| {
+        let (text, rest) = (text.to_owned(), reader.rest.to_owned());
+        match problem {
+            Problem::Mismatch(part) => TimeError::Mismatch {
+                text,
+                layout,
+                rest,
+                part,
+            },
+            Problem::Range(part) => TimeError::Range { text, part },
+            Problem::Extra => TimeError::Extra { text, rest },
         }
     })?;
     if time == civil::datetime(1, 1, 1, 0, 0, 0, 0) {
@@ -33,12 +55,13 @@ pub(super) fn convert(text: &str, micro: bool) -> Result<Option<String>, String>
     Ok(Some(time.strftime(form).to_string()))
 }
 
+/// Where reading a time failed.
 enum Problem {
-    /// What is left does not begin with this part of the layout.
+    /// The rest of the text does not begin with this part of the layout.
     Mismatch(&'static str),
-    /// This part is no such number.
+    /// The number of this part is out of range.
     Range(&'static str),
-    /// The time is over and the text is not.
+    /// There is text behind the time.
     Extra,
 }
 
@@ -97,7 +120,8 @@ impl Reader<'_> {
         number.parse().map_err(|_| Problem::Mismatch(part))
     }
 
-    /// Where the layout asks for a fraction it is of that length; elsewhere any is read, behind a point or a comma.
+    /// Nanoseconds. A layout with a fraction determines its length; otherwise a fraction of any length may follow a point or
+    /// a comma.
     fn fraction(&mut self, micro: bool) -> Result<i32, Problem> {
         const PART: &str = ".000000";
         let Some(rest) = self.rest.strip_prefix(['.', ',']) else {
@@ -168,7 +192,7 @@ fn quote(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::convert;
+    use super::*;
 
     #[test]
     fn times_are_read_as_go_reads_them() {
@@ -183,12 +207,18 @@ mod tests {
         assert_eq!(convert("0001-01-01T00:00:00Z", false), Ok(None));
         assert_eq!(
             convert("2024-01-01T00:00:00.1234567Z", true),
-            Err(r#"parsing time "2024-01-01T00:00:00.1234567Z" as "2006-01-02T15:04:05.000000Z07:00": cannot parse "7Z" as "Z07:00""#.to_owned())
+            Err(TimeError::Mismatch {
+                text: "2024-01-01T00:00:00.1234567Z".to_owned(),
+                layout: MICROSECONDS,
+                rest: "7Z".to_owned(),
+                part: "Z07:00",
+            })
         );
     }
 
     #[test]
-    fn what_is_wrong_with_a_time_is_said_as_go_says_it() {
+    fn errors_have_the_texts_of_go() {
+        let error = |text: &str| convert(text, false).unwrap_err().to_string();
         for (text, expected) in [
             ("2024-13-01T00:00:00Z", "month out of range"),
             ("2024-02-30T00:00:00Z", "day out of range"),
@@ -201,7 +231,7 @@ mod tests {
             ("2024-01-01T00:00:00Zz", "extra text: \"z\""),
         ] {
             let expected = format!("parsing time \"{text}\": {expected}");
-            assert_eq!(convert(text, false), Err(expected));
+            assert_eq!(error(text), expected);
         }
         for (text, rest, part) in [
             ("2024-01-01T00:00:00+0200", "+0200", "Z07:00"),
@@ -212,7 +242,7 @@ mod tests {
                 "parsing time \"{text}\" as \"2006-01-02T15:04:05Z07:00\": cannot parse \"{rest}\" as \"{part}\""
             );
             let text = text.replace("\\xc3\\xbc", "ü");
-            assert_eq!(convert(&text, false), Err(expected));
+            assert_eq!(error(&text), expected);
         }
     }
 }

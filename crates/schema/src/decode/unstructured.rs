@@ -1,21 +1,49 @@
-//! What an object that is already a tree becomes as a built-in type. Upstream decodes the text of an object with Go's
-//! decoder, and the result of an apply or of a strategic merge patch with a converter of its own, which takes numbers
-//! more freely and has other messages.
+//! Conversion of an unstructured object to a built-in type. Upstream decodes the text of an object with Go's decoder, and
+//! the result of an apply or of a strategic merge patch with `runtime.DefaultUnstructuredConverter`, which accepts more
+//! numbers and has other messages.
 
 use serde_json::{Number, Value};
 
 use super::scalar;
-use crate::types::{Field, Struct, Type};
+use crate::types::{Struct, Type};
+
+/// Why a value cannot be converted to the type of its field; the texts are those of upstream's converter.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConvertError {
+    /// A struct is expected; the value is of this kind.
+    #[error("cannot restore struct from: {0}")]
+    Struct(&'static str),
+    /// A slice is expected; the value is of this kind.
+    #[error("cannot restore slice from {0}")]
+    Slice(&'static str),
+    /// A map is expected; the value is of this kind.
+    #[error("cannot restore map from {0}")]
+    Map(&'static str),
+    /// The converter does not convert values of this kind to a scalar of this Go type.
+    #[error("unrecognized type: {0}")]
+    Unrecognized(&'static str),
+    /// A number cannot be converted to the Go type of the field.
+    #[error("cannot convert {from} to {to}")]
+    Number {
+        /// The Go type of the number.
+        from: &'static str,
+        /// The Go type of the field.
+        to: String,
+    },
+    /// The parser of the type rejects the value.
+    #[error("{0}")]
+    Parser(String),
+}
 
 /// Converts numbers to the types of their fields.
 ///
 /// # Errors
-/// Upstream's message for the first value that does not fit. Types that have a parser of their own are left to it.
-pub fn from_unstructured(value: &mut Value, schema: &'static Struct) -> Result<(), String> {
+/// The first value that cannot be converted, in the order of the fields. Types with their own parser are left to it.
+pub fn from_unstructured(value: &mut Value, schema: &'static Struct) -> Result<(), ConvertError> {
     structure(value, schema)
 }
 
-/// Go's name for what a value is.
+/// The name of a value's Go kind.
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "invalid",
@@ -28,35 +56,32 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-fn structure(value: &mut Value, schema: &'static Struct) -> Result<(), String> {
+fn structure(value: &mut Value, schema: &'static Struct) -> Result<(), ConvertError> {
     if schema.alias.is_some() || value.is_null() {
         return Ok(());
     }
     let Value::Object(map) = value else {
-        return Err(format!("cannot restore struct from: {}", kind(value)));
+        return Err(ConvertError::Struct(kind(value)));
     };
     // The order of Go's fields is that of their numbers, nearly always.
-    let mut wrong: Option<(u16, String)> = None;
+    let mut first: Option<(u16, ConvertError)> = None;
     for (key, value) in map.iter_mut() {
         let Some(field) = schema.field(key) else {
             continue;
         };
-        if let Err(text) = member(value, field)
-            && wrong
+        if let Err(error) = typed(value, &field.ty, field.go_type)
+            && first
                 .as_ref()
                 .is_none_or(|(number, _)| field.proto < *number)
         {
-            wrong = Some((field.proto, text));
+            first = Some((field.proto, error));
         }
     }
-    wrong.map_or(Ok(()), |(_, text)| Err(text))
+    first.map_or(Ok(()), |(_, error)| Err(error))
 }
 
-fn member(value: &mut Value, field: &'static Field) -> Result<(), String> {
-    typed(value, &field.ty, field.go_type)
-}
-
-fn typed(value: &mut Value, ty: &'static Type, go_type: Option<&str>) -> Result<(), String> {
+/// Converts a value of a type; `go_type` is the name of the type in Go if that is not the usual one.
+fn typed(value: &mut Value, ty: &'static Type, go_type: Option<&str>) -> Result<(), ConvertError> {
     if value.is_null() {
         return Ok(());
     }
@@ -69,21 +94,20 @@ fn typed(value: &mut Value, ty: &'static Type, go_type: Option<&str>) -> Result<
                 .try_for_each(|item| typed(item, element, of_elements));
         }
         (Type::List(_) | Type::Bytes, value) => {
-            // Bytes come as text, which their own decoder judges.
+            // Bytes are base64 text, which their own decoder checks.
             if matches!((ty, &value), (Type::Bytes, Value::String(_))) {
                 return Ok(());
             }
-            return Err(format!("cannot restore slice from {}", kind(value)));
+            return Err(ConvertError::Slice(kind(value)));
         }
         (Type::Map(element), Value::Object(members)) => {
             return members
                 .values_mut()
                 .try_for_each(|item| typed(item, element, None));
         }
-        (Type::Map(_), value) => return Err(format!("cannot restore map from {}", kind(value))),
+        (Type::Map(_), value) => return Err(ConvertError::Map(kind(value))),
         _ => {}
     }
-    // It parses itself, without a name around it.
     if matches!(
         ty,
         Type::Time | Type::MicroTime | Type::Duration | Type::Quantity | Type::IntOrString
@@ -98,47 +122,48 @@ fn typed(value: &mut Value, ty: &'static Type, go_type: Option<&str>) -> Result<
         Type::Double => "float64",
         _ => return Ok(()),
     };
-    let unknown = || Err(format!("unrecognized type: {plain}"));
+    let inexact = |from| {
+        Err(ConvertError::Number {
+            from,
+            to: go_type.map_or_else(|| scalar::go_type(ty), str::to_owned),
+        })
+    };
     match (ty, &*value) {
         (Type::String, Value::String(_)) | (Type::Bool, Value::Bool(_)) => Ok(()),
-        (Type::String, Value::Number(number)) if number.is_i64() => {
-            let shown = go_type.map_or_else(|| scalar::go_type(ty), str::to_owned);
-            Err(format!("cannot convert int64 to {shown}"))
-        }
+        (Type::String, Value::Number(number)) if number.is_i64() => inexact("int64"),
         (Type::Int32 | Type::Int64 | Type::Double, Value::Number(number)) => {
             match converted(number, ty) {
                 Some(number) => {
                     *value = Value::Number(number);
                     Ok(())
                 }
-                None => {
-                    let shown = go_type.map_or_else(|| scalar::go_type(ty), str::to_owned);
-                    Err(format!("cannot convert float64 to {shown}"))
-                }
+                None => inexact("float64"),
             }
         }
-        _ => unknown(),
+        _ => Err(ConvertError::Unrecognized(plain)),
     }
 }
 
-/// Types with a parser of their own read the JSON text of the value, which has no field's name around it.
-fn parsed(value: &Value, ty: &Type) -> Result<(), String> {
+/// Checks a value of a type with its own parser. The parser reads the JSON text of the value alone, so that its errors do
+/// not name the field.
+fn parsed(value: &Value, ty: &Type) -> Result<(), ConvertError> {
     if let Some(text) =
         scalar::collection_text(ty).filter(|_| value.is_array() || value.is_object())
     {
-        return Err(text);
+        return Err(ConvertError::Parser(text));
     }
     match scalar::convert(value.clone(), ty) {
         Ok(_) => Ok(()),
-        Err(scalar::Error::Text(text)) => Err(text),
-        Err(scalar::Error::Mismatch(found)) => Err(format!(
+        Err(scalar::Error::Text(text)) => Err(ConvertError::Parser(text)),
+        Err(scalar::Error::Mismatch(found)) => Err(ConvertError::Parser(format!(
             "json: cannot unmarshal {found} into Go value of type {}",
             scalar::go_type(ty)
-        )),
+        ))),
     }
 }
 
-/// The number in another type, as Go converts it: too large a number loses its upper bits.
+/// The number in another type, as Go converts it: a number that is too large loses its upper bits. `None` for a number
+/// with a fraction, if the type is an integer.
 fn converted(number: &Number, ty: &Type) -> Option<Number> {
     if *ty == Type::Double {
         return Some(number.clone());
@@ -150,7 +175,7 @@ fn converted(number: &Number, ty: &Type) -> Option<Number> {
             if float.trunc() != float {
                 return None;
             }
-            // What does not fit becomes the smallest number on x86-64.
+            // Out of range, Go's conversion yields the smallest integer on x86-64.
             match float >= -(2f64.powi(63)) && float < 2f64.powi(63) {
                 true => float as i64,
                 false => i64::MIN,
@@ -170,7 +195,7 @@ mod tests {
     use super::*;
     use crate::types::lookup;
 
-    fn convert(mut value: Value) -> Result<Value, String> {
+    fn convert(mut value: Value) -> Result<Value, ConvertError> {
         let schema = lookup("apps", "v1", "Deployment").unwrap();
         from_unstructured(&mut value, schema).map(|()| value)
     }
@@ -182,11 +207,11 @@ mod tests {
         let wrapped = replicas(json!(2_147_483_648_i64)).unwrap();
         assert_eq!(wrapped["spec"]["replicas"], -2_147_483_648_i64);
         assert_eq!(
-            replicas(json!(1.5)).unwrap_err(),
+            replicas(json!(1.5)).unwrap_err().to_string(),
             "cannot convert float64 to int32"
         );
         assert_eq!(
-            replicas(json!("1")).unwrap_err(),
+            replicas(json!("1")).unwrap_err().to_string(),
             "unrecognized type: int32"
         );
     }
@@ -212,7 +237,7 @@ mod tests {
                 "unrecognized type: string",
             ),
         ] {
-            assert_eq!(convert(value).unwrap_err(), text);
+            assert_eq!(convert(value).unwrap_err().to_string(), text);
         }
     }
 }

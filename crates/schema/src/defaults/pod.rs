@@ -5,33 +5,33 @@ use serde_json::{Value, json};
 
 use super::{Object, child, set, text};
 
-/// What holds for pods but not for templates of pods.
+/// Defaults of pods that templates of pods do not have.
 pub(super) fn whole(map: &mut Object) {
     addresses(map);
     let Some(Value::Object(spec)) = map.get_mut("spec") else {
         return;
     };
     set(spec, "enableServiceLinks", true);
-    for list in ["containers", "initContainers"] {
-        for container in spec
-            .get_mut(list)
-            .and_then(Value::as_array_mut)
-            .into_iter()
-            .flatten()
-        {
-            let Some(Value::Object(resources)) = container.get_mut("resources") else {
-                continue;
-            };
+    each_container(spec, |container| {
+        if let Some(Value::Object(resources)) = container.get_mut("resources") {
             requests_from_limits(resources);
         }
-    }
+    });
     if spec.get("hostNetwork") == Some(&Value::Bool(true)) {
         host_ports(spec);
     }
     pod_level_amounts(spec);
 }
 
-/// The old field of one address and the list of all say the same; the old one is believed.
+/// Calls `change` with each container and init container of a pod spec.
+fn each_container(spec: &mut Object, mut change: impl FnMut(&mut Value)) {
+    for list in ["containers", "initContainers"] {
+        let containers = spec.get_mut(list).and_then(Value::as_array_mut);
+        containers.into_iter().flatten().for_each(&mut change);
+    }
+}
+
+/// Makes `podIP` and the first of `podIPs` equal; if they differ, `podIP` counts.
 fn addresses(map: &mut Object) {
     let Some(Value::Object(status)) = map.get_mut("status") else {
         return;
@@ -67,33 +67,20 @@ fn requests_from_limits(resources: &mut Object) {
     }
 }
 
+/// A port of a pod in the host's network is the host's port as well.
 fn host_ports(spec: &mut Object) {
-    for list in ["containers", "initContainers"] {
-        for container in spec
-            .get_mut(list)
-            .and_then(Value::as_array_mut)
-            .into_iter()
-            .flatten()
-        {
-            for port in container
-                .get_mut("ports")
-                .and_then(Value::as_array_mut)
-                .into_iter()
-                .flatten()
+    each_container(spec, |container| {
+        let ports = container.get_mut("ports").and_then(Value::as_array_mut);
+        for port in ports.into_iter().flatten() {
+            let host_port = port.get("hostPort").and_then(Value::as_i64);
+            if host_port.unwrap_or_default() == 0
+                && let (Some(number), Value::Object(port)) =
+                    (port.get("containerPort").cloned(), port)
             {
-                if port
-                    .get("hostPort")
-                    .and_then(Value::as_i64)
-                    .unwrap_or_default()
-                    == 0
-                    && let (Some(number), Value::Object(port)) =
-                        (port.get("containerPort").cloned(), port)
-                {
-                    port.insert("hostPort".to_owned(), number);
-                }
+                port.insert("hostPort".to_owned(), number);
             }
         }
-    }
+    });
 }
 
 /// What the containers of a pod have at once of a field of their resources.

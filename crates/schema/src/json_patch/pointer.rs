@@ -1,8 +1,22 @@
-//! JSON pointers (RFC 6901) of a patch: the place that one leads to, and what can be done there.
+//! JSON pointers (RFC 6901) of a patch: the place that a pointer leads to, and the changes there.
 
+use allot_apimachinery::quote::quote;
 use serde_json::{Map, Value};
 
-/// The place that the last segment of a path names, in what is there.
+/// Why an operation cannot be applied at a place; the texts are those of the library that upstream uses.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PointerError {
+    #[error("strconv.Atoi: parsing {}: invalid syntax", quote(.0))]
+    NotAnIndex(String),
+    #[error("value was not a proper array index: '{0}': {cause}", cause = Self::NotAnIndex(.0.clone()))]
+    NotAnInsertionIndex(String),
+    #[error("Unable to access invalid index: {0}: invalid index referenced")]
+    OutOfRange(i64),
+    #[error("Unable to remove nonexistent key: {0}: missing value")]
+    NoSuchKey(String),
+}
+
+/// The place that the last segment of a pointer names, in the object or list that has it.
 pub(super) enum Target<'a> {
     Key(&'a mut Map<String, Value>, String),
     Index(&'a mut Vec<Value>, String),
@@ -26,24 +40,24 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// The value; none for a key that is not there.
-    pub(super) fn get(self) -> Result<Option<&'a Value>, String> {
+    /// The value; `None` for a key that the object does not have.
+    pub(super) fn get(self) -> Result<Option<&'a Value>, PointerError> {
         match self {
             Target::Key(map, key) => Ok(map.get(&key)),
             Target::Index(list, key) => existing(&key, list.len()).map(|at| list.get(at)),
         }
     }
 
-    pub(super) fn add(self, value: Value) -> Result<(), String> {
+    /// Sets the key, or inserts the value before the element with the index.
+    pub(super) fn add(self, value: Value) -> Result<(), PointerError> {
         match self {
             Target::Key(map, key) => {
                 map.insert(key, value);
             }
             Target::Index(list, key) if key == "-" => list.push(value),
             Target::Index(list, key) => {
-                let no_index =
-                    |error| format!("value was not a proper array index: '{key}': {error}");
-                let number = number(&key).map_err(no_index)?;
+                let number = number(&key);
+                let number = number.map_err(|_| PointerError::NotAnInsertionIndex(key))?;
                 let at = index(number, list.len() + 1)?;
                 list.insert(at, value);
             }
@@ -51,19 +65,19 @@ impl<'a> Target<'a> {
         Ok(())
     }
 
-    pub(super) fn take(self) -> Result<Value, String> {
+    /// Removes the value and returns it.
+    pub(super) fn take(self) -> Result<Value, PointerError> {
         match self {
-            Target::Key(map, key) => map
-                .remove(&key)
-                .ok_or_else(|| format!("Unable to remove nonexistent key: {key}: missing value")),
+            Target::Key(map, key) => map.remove(&key).ok_or(PointerError::NoSuchKey(key)),
             Target::Index(list, key) => existing(&key, list.len()).map(|at| list.remove(at)),
         }
     }
 }
 
+/// The place that a pointer leads to; `None` if the document has no object or list for its last segment.
 pub(super) fn find<'a>(document: &'a mut Value, path: &str) -> Option<Target<'a>> {
     let mut segments = path.split('/').map(unescape);
-    // What stands before the first slash says nothing.
+    // A pointer begins with a slash; like upstream, text before it is ignored.
     segments.next();
     let mut at = document;
     let mut key = segments.next()?;
@@ -85,14 +99,13 @@ pub(super) fn find<'a>(document: &'a mut Value, path: &str) -> Option<Target<'a>
     }
 }
 
-fn number(key: &str) -> Result<i64, String> {
-    let key_shown = || allot_apimachinery::quote::quote(key);
-    key.parse()
-        .map_err(|_| format!("strconv.Atoi: parsing {}: invalid syntax", key_shown()))
+fn number(key: &str) -> Result<i64, PointerError> {
+    let number = key.parse();
+    number.map_err(|_| PointerError::NotAnIndex(key.to_owned()))
 }
 
-/// The place of an index among so many; a negative one counts from the end.
-fn index(number: i64, places: usize) -> Result<usize, String> {
+/// The index among `places`; a negative number counts from the end.
+fn index(number: i64, places: usize) -> Result<usize, PointerError> {
     let from_start = if number < 0 {
         number + places as i64
     } else {
@@ -101,12 +114,11 @@ fn index(number: i64, places: usize) -> Result<usize, String> {
     usize::try_from(from_start)
         .ok()
         .filter(|at| *at < places)
-        .ok_or_else(|| {
-            format!("Unable to access invalid index: {number}: invalid index referenced")
-        })
+        .ok_or(PointerError::OutOfRange(number))
 }
 
-pub(super) fn existing(key: &str, length: usize) -> Result<usize, String> {
+/// The index of an element in a list of this length.
+pub(super) fn existing(key: &str, length: usize) -> Result<usize, PointerError> {
     number(key).and_then(|number| index(number, length))
 }
 

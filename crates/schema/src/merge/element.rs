@@ -7,33 +7,42 @@ use crate::{
     node::{List, Relation},
 };
 
+/// Why an item of a list has no path element; the texts are those of structured-merge-diff.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ElementError {
+    #[error("invalid indexing of non-associative list")]
+    Atomic,
+    #[error("associative list without keys has an element that's a map type")]
+    MapInSet,
+    #[error("not supported: associative list with lists as elements")]
+    ListInSet,
+    #[error("associative list without keys has an element that's an explicit null")]
+    NullInSet,
+    #[error("associative list with keys may not have a null element")]
+    NullInMap,
+    #[error("associative list with keys may not have non-map elements")]
+    ScalarInMap,
+    #[error(
+        "associative list with keys has an element that omits all key fields [{0}] (and doesn't have default values for any key fields)"
+    )]
+    NoKeys(String),
+}
+
 /// The path element of an item of a set or an associative list.
-pub(super) fn of(list: List<'_>, item: &Value) -> Result<PathElement, String> {
+pub(super) fn of(list: List<'_>, item: &Value) -> Result<PathElement, ElementError> {
     match list.relation {
-        Relation::Atomic => Err("invalid indexing of non-associative list".to_owned()),
+        Relation::Atomic => Err(ElementError::Atomic),
         Relation::Set => match item {
-            Value::Object(_) => {
-                Err("associative list without keys has an element that's a map type".to_owned())
-            }
-            Value::Array(_) => {
-                Err("not supported: associative list with lists as elements".to_owned())
-            }
-            Value::Null => Err(
-                "associative list without keys has an element that's an explicit null".to_owned(),
-            ),
+            Value::Object(_) => Err(ElementError::MapInSet),
+            Value::Array(_) => Err(ElementError::ListInSet),
+            Value::Null => Err(ElementError::NullInSet),
             scalar => Ok(PathElement::Value(scalar.clone())),
         },
         Relation::Map(keys) => {
             let map = match item {
                 Value::Object(map) => map,
-                Value::Null => {
-                    return Err("associative list with keys may not have a null element".to_owned());
-                }
-                _ => {
-                    return Err(
-                        "associative list with keys may not have non-map elements".to_owned()
-                    );
-                }
+                Value::Null => return Err(ElementError::NullInMap),
+                _ => return Err(ElementError::ScalarInMap),
             };
             let mut fields: Vec<(String, Value)> = keys
                 .iter()
@@ -47,10 +56,7 @@ pub(super) fn of(list: List<'_>, item: &Value) -> Result<PathElement, String> {
                 .collect();
             if fields.is_empty() {
                 let names: Vec<String> = keys.iter().map(|key| format!("{key:?}")).collect();
-                return Err(format!(
-                    "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values for any key fields)",
-                    names.join(" ")
-                ));
+                return Err(ElementError::NoKeys(names.join(" ")));
             }
             fields.sort_by(|a, b| a.0.cmp(&b.0));
             Ok(PathElement::Key(fields))

@@ -1,27 +1,47 @@
-//! Compiling the rules of one place.
+//! Compilation of the validation rules of one schema.
 
 use allot_cel::{
     env::{DeclType, Env},
-    program::Program,
+    program::{CompileError, Program},
     types::Type,
 };
 
 use super::field_path;
 use crate::structural::{Rule, Structural};
 
+/// Why a rule or its message cannot be evaluated; the texts are upstream's.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RuleError {
+    /// `of` is empty for the rule, and names the message expression otherwise.
+    #[error("{of}compilation failed: {error}")]
+    Compile {
+        of: &'static str,
+        error: CompileError,
+    },
+    #[error("{of}instantiation failed: {error}")]
+    Instantiate {
+        of: &'static str,
+        error: CompileError,
+    },
+    #[error("cel expression must evaluate to a bool")]
+    NotBool,
+    #[error("messageExpression must evaluate to a string")]
+    NotString,
+}
+
 /// A rule, ready to run.
 #[derive(Debug)]
 pub(super) struct Compiled {
     pub(super) rule: Rule,
-    pub(super) program: Result<Program, String>,
-    pub(super) message: Option<Result<Program, String>>,
-    /// The rule compares with the value before the update.
+    pub(super) program: Result<Program, RuleError>,
+    pub(super) message: Option<Result<Program, RuleError>>,
+    /// Whether the rule reads `oldSelf`, the value before the update.
     pub(super) uses_old: bool,
-    /// The field that an error names, relative to where the rule stands; empty for that place itself.
+    /// The field that an error names, relative to the schema with the rule; empty for the value itself.
     pub(super) field: String,
-    /// The most that one evaluation costs by estimate.
+    /// The estimated maximum cost of one evaluation of the rule.
     pub(super) cost: u64,
-    /// The same for the message.
+    /// The estimated maximum cost of one evaluation of the message.
     pub(super) message_cost: u64,
 }
 
@@ -43,9 +63,8 @@ fn compile_rule(rule: &Rule, schema: &Structural, decl: &DeclType, base: &Env) -
         _ => decl.clone(),
     };
     let env = base.clone().with_variable("oldSelf", old);
-    let wrong = "cel expression must evaluate to a bool";
-    let (program, cost) = program(&env, &rule.rule, &Type::Bool, "", wrong);
-    // A rule compares if it does not compile without `oldSelf`.
+    let (program, cost) = program(&env, &rule.rule, &Type::Bool, "", RuleError::NotBool);
+    // A rule that does not compile without `oldSelf` reads it.
     let uses_old = program.is_ok() && base.compile(&rule.rule).is_err();
     let message = (program.is_ok() && !rule.message_expression.is_empty())
         .then(|| message(&env, &rule.message_expression));
@@ -62,28 +81,27 @@ fn compile_rule(rule: &Rule, schema: &Structural, decl: &DeclType, base: &Env) -
     }
 }
 
-fn message(env: &Env, source: &str) -> (Result<Program, String>, u64) {
-    let wrong = "messageExpression must evaluate to a string";
-    program(env, source, &Type::String, "messageExpression ", wrong)
+fn message(env: &Env, source: &str) -> (Result<Program, RuleError>, u64) {
+    let of = "messageExpression ";
+    program(env, source, &Type::String, of, RuleError::NotString)
 }
 
+/// The program of an expression that must evaluate to the type `output`, and its estimated maximum cost.
 fn program(
     env: &Env,
     source: &str,
-    wanted: &Type,
-    what: &str,
-    wrong: &str,
-) -> (Result<Program, String>, u64) {
+    output: &Type,
+    of: &'static str,
+    wrong_output: RuleError,
+) -> (Result<Program, RuleError>, u64) {
     let checked = match env.compile(source) {
         Ok(checked) => checked,
-        Err(error) => return (Err(format!("{what}compilation failed: {error}")), 0),
+        Err(error) => return (Err(RuleError::Compile { of, error }), 0),
     };
-    if checked.output() != wanted {
-        return (Err(wrong.to_owned()), 0);
+    if checked.output() != output {
+        return (Err(wrong_output), 0);
     }
-    let cost = checked.cost(env).max;
-    (
-        Program::new(&checked).map_err(|error| format!("{what}instantiation failed: {error}")),
-        cost,
-    )
+    let program = Program::new(&checked);
+    let program = program.map_err(|error| RuleError::Instantiate { of, error });
+    (program, checked.cost(env).max)
 }

@@ -1,43 +1,59 @@
-//! Paths to fields that definitions write, such as `.spec.replicas` and `.labels['app.name']`.
+//! Paths to fields in definitions, such as `.spec.replicas` and `.labels['app.name']`.
 
 use crate::structural::{Additional, Structural};
 
-/// Follows a path through a schema: the path as errors name it, and the schema at its end where there is one. `keys` allows `['name']`.
-///
-/// # Errors
-/// What is wrong with the path, in upstream's words.
+/// Why a path does not lead to a field; the texts are upstream's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum FieldPathError {
+    #[error("does not refer to a valid field")]
+    NoSuchField,
+    #[error("unexpected end of JSON path")]
+    End,
+    #[error("array notation is not allowed")]
+    Array,
+    #[error("expected single quoted string but got {0}")]
+    NotQuoted(String),
+    #[error("expected [ or . but got: {0}")]
+    NoDelimiter(String),
+    #[error("expected ] but got {0}")]
+    OpenBracket(String),
+    #[error("invalid string literal: invalid escape char \\{0}")]
+    Escape(char),
+}
+
+/// Follows a path through a schema. Returns the path as errors name it, and the schema at its end if that is known. `keys`
+/// allows `['name']`.
 pub(crate) fn resolve<'s>(
     path: &str,
     schema: &'s Structural,
     keys: bool,
-) -> Result<(String, Option<&'s Structural>), String> {
-    const MISSING: &str = "does not refer to a valid field";
-    const END: &str = "unexpected end of JSON path";
+) -> Result<(String, Option<&'s Structural>), FieldPathError> {
     let mut at = Some(schema);
     let mut named = String::new();
     let mut rest = path;
     while !rest.is_empty() {
         let token = next(&mut rest);
         let name = match token {
-            "[" if !keys => return Err("array notation is not allowed".to_owned()),
+            "[" if !keys => return Err(FieldPathError::Array),
             "[" => {
                 let quoted = Some(next(&mut rest)).filter(|token| !token.is_empty());
-                let quoted = quoted.ok_or(END)?;
+                let quoted = quoted.ok_or(FieldPathError::End)?;
                 let inner = quoted
                     .strip_prefix('\'')
                     .and_then(|inner| inner.strip_suffix('\''))
-                    .ok_or_else(|| format!("expected single quoted string but got {quoted}"))?;
+                    .ok_or_else(|| FieldPathError::NotQuoted(quoted.to_owned()))?;
                 unescape(inner)?
             }
             "." => {
                 let name = Some(next(&mut rest)).filter(|token| !token.is_empty());
-                name.ok_or(END)?.to_owned()
+                name.ok_or(FieldPathError::End)?.to_owned()
             }
-            other => return Err(format!("expected [ or . but got: {other}")),
+            other => return Err(FieldPathError::NoDelimiter(other.to_owned())),
         };
-        let schema = at.ok_or(MISSING)?;
+        let schema = at.ok_or(FieldPathError::NoSuchField)?;
         if !schema.properties.is_empty() {
-            at = Some(schema.properties.get(&name).ok_or(MISSING)?);
+            let property = schema.properties.get(&name);
+            at = Some(property.ok_or(FieldPathError::NoSuchField)?);
             if !named.is_empty() {
                 named.push('.');
             }
@@ -45,24 +61,24 @@ pub(crate) fn resolve<'s>(
         } else {
             at = match &schema.additional {
                 Additional::Schema(sub) => Some(&**sub),
-                // Every key may be there, and nothing is known of its value.
+                // Every key is allowed, and there is no schema for its value.
                 Additional::Allowed(_) => None,
-                Additional::Unset => return Err(MISSING.to_owned()),
+                Additional::Unset => return Err(FieldPathError::NoSuchField),
             };
             named.push_str(&format!("[{name}]"));
         }
         if token == "[" {
             match next(&mut rest) {
                 "]" => {}
-                "" => return Err(END.to_owned()),
-                other => return Err(format!("expected ] but got {other}")),
+                "" => return Err(FieldPathError::End),
+                other => return Err(FieldPathError::OpenBracket(other.to_owned())),
             }
         }
     }
     Ok((named, at))
 }
 
-/// The next token: a delimiter, a quoted text, or what stands before a delimiter. Empty at the end.
+/// Takes the next token off: a delimiter, a quoted text, or the text before the next delimiter. Empty at the end.
 fn next<'t>(rest: &mut &'t str) -> &'t str {
     let text = *rest;
     let length = match text.as_bytes() {
@@ -83,7 +99,8 @@ fn next<'t>(rest: &mut &'t str) -> &'t str {
     token
 }
 
-fn unescape(text: &str) -> Result<String, String> {
+/// The text of a string literal in single quotes.
+fn unescape(text: &str) -> Result<String, FieldPathError> {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
@@ -100,11 +117,7 @@ fn unescape(text: &str) -> Result<String, String> {
             Some('t') => '\t',
             Some('v') => '\u{b}',
             Some(c @ ('\'' | '\\')) => c,
-            Some(other) => {
-                return Err(format!(
-                    "invalid string literal: invalid escape char \\{other}"
-                ));
-            }
+            Some(other) => return Err(FieldPathError::Escape(other)),
             None => '\\',
         });
     }
@@ -121,7 +134,10 @@ mod tests {
         let schema = Structural::from_json(&json!({"type":"object","properties":{
             "spec":{"type":"object","properties":{"a.b":{"type":"string"},"c":{"type":"integer"}}},
             "labels":{"type":"object","additionalProperties":{"type":"string"}}}}));
-        let found = resolve(path, &schema, true).map(|(named, _)| named);
+        let found = match resolve(path, &schema, true) {
+            Ok((named, _)) => Ok(named),
+            Err(error) => Err(error.to_string()),
+        };
         assert_eq!(found, expected.map(str::to_owned).map_err(str::to_owned));
     }
 

@@ -1,4 +1,4 @@
-//! Running the rules on an object.
+//! Evaluation of the validation rules on an object.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use serde_json::Value;
 use super::{Compiled, Node};
 use crate::structural::{Pair, Rule, key_of, keyed};
 
-/// What all rules of one object may cost together.
+/// Limit of the cost of all rules of one object (`RuntimeCELCostBudget`).
 const OBJECT_BUDGET: u64 = 10_000_000;
-/// The longest message that an expression may give, in bytes.
+/// The longest message that an expression may evaluate to, in bytes.
 const MAX_MESSAGE: usize = 5 * 1024;
-/// The length of the texts of errors after which no more rules are run.
+/// The length of all error texts, in bytes, after which no more rules are evaluated.
 const MOST_TEXT: usize = 4 << 20;
 
-/// The limits of one expression, which ends with the time of the request.
+/// The limits of one evaluation, which ends when the request times out.
 fn limits() -> Limits<'static> {
     Limits {
         interrupted: Some(&interrupt::is_requested),
@@ -34,14 +34,30 @@ fn limits() -> Limits<'static> {
 
 pub(super) struct Run {
     errors: ErrorList,
-    /// The length of their texts.
-    told: usize,
+    /// The length of their texts in bytes.
+    text_length: usize,
+    /// The rest of the cost budget.
     left: u64,
-    /// The budget is gone; nothing more is run.
+    /// Nothing more is evaluated, for example because the budget is spent.
     ended: bool,
 }
 
-/// What the value at hand was before the update, for telling whether it changed: itself, or else the nearest part around it that was found again.
+/// Why no more rules are evaluated after a message expression; the texts are upstream's.
+#[derive(Debug, thiserror::Error)]
+enum MessageError {
+    #[error(
+        "messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run"
+    )]
+    Budget,
+    #[error(
+        "no further validation rules will be run due to call cost exceeds limit for messageExpression: {}",
+        quote(.0)
+    )]
+    CallCost(String),
+}
+
+/// The value before the update, to determine whether it changed: that of the visited value, or else of the nearest value
+/// around it that has an old one.
 #[derive(Clone, Copy, Default)]
 struct Before<'a> {
     here: Option<Pair<'a>>,
@@ -52,7 +68,7 @@ impl<'a> Before<'a> {
     fn key(self, name: &str) -> Self {
         match self.here {
             None => self,
-            // What an object is says nothing about what it was.
+            // The type of an object says nothing about the type of the old one.
             Some(_) if self.around.is_none() && matches!(name, "apiVersion" | "kind") => {
                 Self::default()
             }
@@ -63,7 +79,7 @@ impl<'a> Before<'a> {
         }
     }
 
-    /// The same for the elements of a list of this length.
+    /// The values before the update for the elements of a list of this length.
     fn elements(self, count: usize) -> Vec<Self> {
         let Some(here) = self.here else {
             return vec![self; count];
@@ -93,7 +109,7 @@ impl Run {
     ) -> ErrorList {
         let mut run = Self {
             errors: ErrorList::new(),
-            told: 0,
+            text_length: 0,
             left: OBJECT_BUDGET,
             ended: false,
         };
@@ -113,7 +129,7 @@ impl Run {
         before: Before<'_>,
         path: &Path,
     ) {
-        // Rules on a nullable value see it only where it is not null.
+        // Rules of a nullable value are not evaluated if it is null.
         if value.is_null() || self.ended || node.decl.is_none() {
             return;
         }
@@ -177,15 +193,17 @@ impl Run {
         }
     }
 
-    /// Adds an error. With very much text it is the last one: rules and their messages are repeated for each element.
-    fn tell(&mut self, error: Error) {
-        self.told += error.field.len() + error.detail.len();
+    /// Adds an error. It is the last one when the texts are too long together, since a rule and its message are repeated for
+    /// each element of a list.
+    fn report(&mut self, error: Error) {
+        self.text_length += error.field.len() + error.detail.len();
         self.errors.push(error);
-        self.ended |= self.told > MOST_TEXT;
+        self.ended |= self.text_length > MOST_TEXT;
     }
 
+    /// Adds the last error.
     fn end(&mut self, error: Error) {
-        self.tell(error);
+        self.report(error);
         self.ended = true;
     }
 
@@ -202,9 +220,8 @@ impl Run {
         let fail = |text: String| Error::invalid(path, node.kind.as_str(), text);
         let (program, decl) = match (&compiled.program, &node.decl) {
             (Ok(program), Some(decl)) => (program, decl),
-            (Err(text), _) => {
-                let text = format!("rule compile error: {text}");
-                self.tell(fail(text));
+            (Err(error), _) => {
+                self.report(fail(format!("rule compile error: {error}")));
                 return;
             }
             (_, None) => return,
@@ -230,7 +247,7 @@ impl Run {
             Err(error) => {
                 let text = error.to_string();
                 if text.starts_with("no such overload") {
-                    self.tell(fail(format!(
+                    self.report(fail(format!(
                         "'{text}': call arguments did not match a supported operator, function or macro signature for rule: {name}"
                     )));
                 } else if text.starts_with("operation cancelled: actual cost limit exceeded") {
@@ -239,7 +256,7 @@ impl Run {
                     )));
                 } else {
                     let text = format!("{text} evaluating rule: {name}");
-                    self.tell(fail(text));
+                    self.report(fail(text));
                 }
             }
         }
@@ -263,10 +280,11 @@ impl Run {
         let forgiven = !compiled.uses_old && before.unchanged();
         let detail = match self.message(compiled, variables) {
             Ok(detail) => detail,
-            Err(text) => {
+            Err(error) => {
                 self.ended = true;
                 if !forgiven {
-                    self.tell(Error::invalid(&path, node.kind.as_str(), text));
+                    let detail = error.to_string();
+                    self.report(Error::invalid(&path, node.kind.as_str(), detail));
                 }
                 return;
             }
@@ -279,7 +297,7 @@ impl Run {
             "object" | "array" => BadValue::Omitted,
             _ => BadValue::from(value),
         };
-        self.tell(match rule.reason.as_str() {
+        self.report(match rule.reason.as_str() {
             "FieldValueForbidden" => Error::forbidden(&path, detail),
             "FieldValueRequired" => Error::required(&path, detail),
             "FieldValueDuplicate" => Error::duplicate(&path, shown),
@@ -287,8 +305,12 @@ impl Run {
         });
     }
 
-    /// The message of a broken rule: that of its expression, or its own, or the rule itself. The error says that no more rules are run.
-    fn message(&mut self, compiled: &Compiled, variables: &[Cel<'_>]) -> Result<String, String> {
+    /// The message of a broken rule: the value of its message expression, or its message, or the rule itself.
+    fn message(
+        &mut self,
+        compiled: &Compiled,
+        variables: &[Cel<'_>],
+    ) -> Result<String, MessageError> {
         if let Some(Ok(program)) = &compiled.message {
             let source = &compiled.rule.message_expression;
             if let Some(text) = self.evaluate_message(program, source, variables)? {
@@ -306,10 +328,10 @@ impl Run {
         program: &Program,
         source: &str,
         variables: &[Cel<'_>],
-    ) -> Result<Option<String>, String> {
+    ) -> Result<Option<String>, MessageError> {
         let outcome = program.evaluate(variables, &limits());
         if outcome.cost > self.left {
-            return Err("messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run".to_owned());
+            return Err(MessageError::Budget);
         }
         self.left -= outcome.cost;
         match outcome.result {
@@ -323,10 +345,7 @@ impl Run {
                     .to_string()
                     .starts_with("operation cancelled: actual cost limit exceeded") =>
             {
-                Err(format!(
-                    "no further validation rules will be run due to call cost exceeds limit for messageExpression: {}",
-                    quote(source)
-                ))
+                Err(MessageError::CallCost(source.to_owned()))
             }
             _ => Ok(None),
         }

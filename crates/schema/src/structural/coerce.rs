@@ -1,20 +1,23 @@
-//! Metadata of custom objects: read as its type reads it, which drops what it does not know and refuses wrong types.
+//! Metadata of custom objects: decoded as ObjectMeta, which drops unknown fields and rejects values of a wrong type.
 
 use allot_apimachinery::field::{Error, Path};
 use serde_json::Value;
 
 use super::{Additional, Structural};
-use crate::{decode, types};
+use crate::{
+    decode::{self, DecodeError},
+    types,
+};
 
-/// Reads the metadata of an object; answers the fields that were dropped, such as `metadata.foo`.
+/// Decodes the metadata of an object. Returns the fields that were dropped, such as `metadata.foo`.
 ///
 /// # Errors
-/// Go's text for a value of the wrong type.
-pub fn coerce_metadata(object: &mut Value) -> Result<Vec<String>, String> {
+/// A value has the wrong type.
+pub fn coerce_metadata(object: &mut Value) -> Result<Vec<String>, DecodeError> {
     coerce_at(object, "")
 }
 
-/// Reads the metadata of all embedded objects; answers the fields that were dropped, sorted.
+/// Decodes the metadata of all embedded objects. Returns the fields that were dropped, sorted.
 ///
 /// # Errors
 /// A description of the first value that cannot be decoded.
@@ -25,7 +28,7 @@ pub fn coerce_embedded(object: &mut Value, schema: &Structural) -> Result<Vec<St
     Ok(unknown)
 }
 
-fn coerce_at(object: &mut Value, parent: &str) -> Result<Vec<String>, String> {
+fn coerce_at(object: &mut Value, parent: &str) -> Result<Vec<String>, DecodeError> {
     let Some(metadata) = object.get_mut("metadata") else {
         return Ok(Vec::new());
     };
@@ -33,8 +36,7 @@ fn coerce_at(object: &mut Value, parent: &str) -> Result<Vec<String>, String> {
         Value::Null => Value::Object(serde_json::Map::new()),
         sent => sent,
     };
-    let decoded =
-        decode::decode_value(sent, types::object_meta()).map_err(|error| error.to_string())?;
+    let decoded = decode::decode_value(sent, types::object_meta())?;
     *metadata = decoded.value;
     let dot = if parent.is_empty() { "" } else { "." };
     let field = |text: &String| {
@@ -64,9 +66,10 @@ fn walk(
             .get("metadata")
             .filter(|sent| !sent.is_object())
             .cloned();
-        let dropped = coerce_at(value, &path.to_string()).map_err(|text| {
+        let dropped = coerce_at(value, &path.to_string()).map_err(|error| {
             let shown = sent.unwrap_or_default();
-            Box::new(Error::invalid(&path.child("metadata"), &shown, text))
+            let detail = error.to_string();
+            Box::new(Error::invalid(&path.child("metadata"), &shown, detail))
         })?;
         unknown.extend(dropped);
     }

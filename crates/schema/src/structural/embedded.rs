@@ -1,4 +1,4 @@
-//! Objects inside of custom resources (`x-kubernetes-embedded-resource`): they say what they are.
+//! Objects embedded in custom resources (`x-kubernetes-embedded-resource`): they must have a type and valid metadata.
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
@@ -6,30 +6,39 @@ use serde_json::Value;
 
 use super::{Additional, MOST_ERRORS, Structural};
 
-/// Errors of the metadata of an object; it may have no name.
+/// Validates the metadata of an embedded object, which may lack a name.
 pub type MetaRule = fn(&Value, &Path) -> ErrorList;
 
-/// Errors of the objects inside of a value; `meta` judges their metadata. The value itself is judged where the schema calls it an object.
+/// The errors of the objects embedded in a value, whose metadata `meta` validates. The value itself counts as one if its
+/// schema has `x-kubernetes-embedded-resource`.
 pub fn validate_embedded(
     value: &Value,
     schema: &Structural,
     path: &Path,
     meta: MetaRule,
 ) -> ErrorList {
-    let mut errors = ErrorList::new();
-    Walk { meta }.one(value, schema, schema.embedded, path, &mut errors);
-    errors
+    errors_of(value, schema, schema.embedded, path, meta)
 }
 
-/// As [`validate_embedded`] for a value that is an object whatever the schema calls it.
+/// As [`validate_embedded`], for a value that is validated as an embedded object whatever its schema.
 pub(crate) fn validate_object(
     value: &Value,
     schema: &Structural,
     path: &Path,
     meta: MetaRule,
 ) -> ErrorList {
+    errors_of(value, schema, true, path, meta)
+}
+
+fn errors_of(
+    value: &Value,
+    schema: &Structural,
+    is_embedded: bool,
+    path: &Path,
+    meta: MetaRule,
+) -> ErrorList {
     let mut errors = ErrorList::new();
-    Walk { meta }.one(value, schema, true, path, &mut errors);
+    Walk { meta }.one(value, schema, is_embedded, path, &mut errors);
     errors
 }
 

@@ -133,7 +133,10 @@ fn embedded(schema: &'static Struct) -> Option<Embedded> {
     let other = match schema.simple_name() {
         "NamedRuleWithOperations" => {
             let (package, _) = schema.name.rsplit_once('.')?;
+            let (group, _) = package.rsplit_once('.')?;
+            // The older versions use that of the first stable one.
             by_name(&format!("{package}.RuleWithOperations"))
+                .or_else(|| by_name(&format!("{group}.v1.RuleWithOperations")))
         }
         _ => None,
     };

@@ -158,11 +158,20 @@ impl Interfaces {
         Ok(())
     }
 
-    /// The plan of a claim in the driver's files, also while it is being released.
+    /// The plan of a claim in the driver's files, also while it is being released. One that is damaged says nothing: without
+    /// it the claim's addresses are found by its UID, and the kernel takes interfaces back with the pod's namespace, but
+    /// they keep the configuration of the pod.
     fn recorded(&self, uid: &str) -> std::io::Result<Option<Plan>> {
-        match self.plans.read(uid)? {
-            Some(plan) => Ok(Some(plan)),
-            None => self.plans.read_released(uid),
+        let read = match self.plans.read(uid) {
+            Ok(None) => self.plans.read_released(uid),
+            read => read,
+        };
+        match read {
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                tracing::warn!(%error, "a plan is damaged: its interfaces are not restored");
+                Ok(None)
+            }
+            read => read,
         }
     }
 

@@ -1,10 +1,11 @@
-//! A request that cannot be met, as a sentence for events and terminals.
+//! The sentence about a request that cannot be satisfied, for events and terminals.
 
 use std::fmt::Write as _;
 
-use super::{RequestExplanation, hopeless};
+use super::{RequestExplanation, StageKind, hopeless};
 
-/// A request that cannot be met, in a sentence.
+/// Which checks leave too few devices for a request, and what the nearest device lacks. Ends at the check after which
+/// waiting for devices cannot help.
 pub(in crate::explain) fn sentence(request: &RequestExplanation) -> String {
     let needs = request.needs.max(1);
     let mut text = format!(
@@ -15,8 +16,8 @@ pub(in crate::explain) fn sentence(request: &RequestExplanation) -> String {
     );
     let mut before = 0;
     let last = hopeless(&request.filter_counts, needs);
-    let told = last.map_or(request.filter_counts.len(), |last| last + 1);
-    for (index, stage) in request.filter_counts.iter().take(told).enumerate() {
+    let shown = last.map_or(request.filter_counts.len(), |last| last + 1);
+    for (index, stage) in request.filter_counts.iter().take(shown).enumerate() {
         if index == 0 {
             let _ = match stage.left {
                 0 => write!(text, ", the node has none"),
@@ -27,7 +28,9 @@ pub(in crate::explain) fn sentence(request: &RequestExplanation) -> String {
         }
         before = stage.left;
     }
-    if last == Some(0) && before > 0 {
+    let kind = last.map(|last| request.filter_counts[last].kind);
+    if before > 0 && kind.is_some_and(|kind| kind <= StageKind::Class) && request.nearest.is_none()
+    {
         text += "; the node has no more";
     }
     if let Some(near) = &request.nearest {

@@ -107,6 +107,32 @@ fn regression_a_request_for_more_than_there_is_does_not_blame_users() {
     );
 }
 
+/// The nearest device was the network card beside the GPUs, for which the class had the wrong driver.
+#[test]
+fn regression_devices_of_another_kind_are_not_near() {
+    let gpus = vec![device("a", json!({})), device("b", json!({}))];
+    let mut other = slice("q", vec![device("nic", json!({}))], json!({}));
+    other["spec"]["driver"] = "nic.example.com".into();
+    let told = |slices: Vec<Value>, count: i64| {
+        let claims = vec![claim("c", vec![request("r", count, json!({}))], json!({}))];
+        let mut made = problem(slices, claims);
+        let selector = json!({"cel": {"expression": format!("device.driver == '{DRIVER}'")}});
+        made.device_classes =
+            read(json!([{"metadata": {"name": "any"}, "spec": {"selectors": [selector]}}]));
+        explain(&made).line
+    };
+    assert_eq!(
+        told(vec![slice("p", gpus, json!({})), other.clone()], 3),
+        "claim default/c, request r needs 3 devices, 3 seen, 2 in the class; the node has no more"
+    );
+    // Where the class has none, what it selects is the question.
+    let line = told(vec![other], 1);
+    assert!(
+        line.contains("0 in the class; nearest is q/nic: driver nic.example.com"),
+        "{line}"
+    );
+}
+
 #[test]
 fn the_nearest_device_and_the_value_that_fails() {
     let devices = vec![gpu("a", "20Gi", json!({})), gpu("b", "40Gi", json!({}))];

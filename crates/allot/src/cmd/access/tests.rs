@@ -50,6 +50,7 @@ fn the_first_place_that_there_is_counts() {
         home: Some(two.clone()),
         in_pod: true,
         up: Some(two.clone()),
+        others: vec![one.clone()],
     };
     let check = |access: &Access, around: Surroundings, expected: ConfigSource| {
         assert_eq!(access.place(&around).expect("a place"), expected);
@@ -76,7 +77,19 @@ fn the_first_place_that_there_is_counts() {
         ..pod()
     };
     check(&none, up(), ConfigSource::Up(two.clone()));
-    let nothing = Surroundings { up: None, ..up() };
+    let named = |others: &[&PathBuf]| Surroundings {
+        up: None,
+        others: others.iter().map(|file| (*file).clone()).collect(),
+        ..up()
+    };
+    check(&none, named(&[&one]), ConfigSource::Up(one.clone()));
+    let several = none
+        .place(&named(&[&one, &two]))
+        .expect_err("two")
+        .to_string();
+    let expected = format!("{}, {}", one.display(), two.display());
+    assert!(several.ends_with(&expected), "{several}");
+    let nothing = named(&[]);
     let error = none.place(&nothing).expect_err("nothing").to_string();
     assert!(error.starts_with("no cluster found: "), "{error}");
     let missing = Surroundings {

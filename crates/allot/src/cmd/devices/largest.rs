@@ -83,8 +83,12 @@ impl<'a> Fragmentation<'a> {
         })
     }
 
-    /// The largest request for a class; tolerates no taint.
+    /// The largest request for a class; tolerates no taint. `None` if claims that are not shown may have its devices.
     pub fn largest(&self, class: &str) -> Option<Largest> {
+        let unknown = self.devices.iter().filter(|d| d.state == State::Unknown);
+        if unknown.flat_map(|d| &d.classes).any(|known| known == class) {
+            return None;
+        }
         if !self
             .classes
             .iter()
@@ -123,7 +127,7 @@ impl<'a> Fragmentation<'a> {
 
     /// Devices of the class that a claim without tolerations may get, or a part of them.
     fn of_class(&self, class: &str) -> impl Iterator<Item = &'a Device> {
-        let can = |d: &&Device| matches!(d.state, State::Free | State::Shared | State::Unknown);
+        let can = |d: &&Device| matches!(d.state, State::Free | State::Shared);
         let of = self.devices.iter().filter(can);
         let class = class.to_owned();
         of.filter(move |device| device.classes.contains(&class))

@@ -282,7 +282,12 @@ fn class(name: &str, expression: &str) -> Value {
 }
 
 fn summed(objects: &[Value], by: By) -> String {
-    let devices = inventory(objects, Features::default(), true).expect("an inventory");
+    summed_where(objects, by, true)
+}
+
+/// The sums, where all claims are shown or not.
+fn summed_where(objects: &[Value], by: By, all_claims: bool) -> String {
+    let devices = inventory(objects, Features::default(), all_claims).expect("an inventory");
     let cluster = cluster(objects, Features::default()).expect("a cluster");
     let fragmentation = Fragmentation::new(cluster, &devices, objects).expect("nodes");
     let sums = sums(&devices, by, |class| fragmentation.largest(class));
@@ -317,6 +322,13 @@ fn devices_are_summed_up_by_class_with_the_largest_request_that_fits() {
         "CLASS   DEVICES   FREE   IN-USE   LARGEST REQUEST\n\
          gpu     3         3      0        2 on m\n\
          nic     1         0      1        none\n"
+    );
+    // The claims of other namespaces may have every device.
+    assert_eq!(
+        summed_where(&objects, By::Class, false),
+        "CLASS   DEVICES   FREE   IN-USE   UNKNOWN   LARGEST REQUEST\n\
+         gpu     3         0      0        3         unknown\n\
+         nic     1         0      1        0         none\n"
     );
     assert_eq!(
         summed(&objects, By::Node),

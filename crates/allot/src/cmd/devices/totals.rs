@@ -166,7 +166,12 @@ pub fn table(sums: &[TotalsLine], by: By) -> Vec<Vec<String>> {
                 let count = |state| stock.states.get(state).copied().unwrap_or_default();
                 row.extend(states.iter().map(|state| count(state).to_string()));
                 if by == By::Class {
-                    row.push(stock.largest.as_ref().map_or(String::new(), Largest::words));
+                    let none = match stock.states.contains_key(&State::Unknown) {
+                        true => "unknown",
+                        false => "",
+                    };
+                    let largest = stock.largest.as_ref().map(Largest::words);
+                    row.push(largest.unwrap_or_else(|| none.to_owned()));
                 }
                 row
             }

@@ -2,7 +2,9 @@
 //! they are removed.
 
 use allot_controllers::drain::{Drain, TAINT};
-use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions,
+};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
@@ -76,9 +78,15 @@ impl Rules {
                 continue;
             }
             let name = rule.metadata.name.unwrap_or_default();
-            match self.api.delete(&name, &DeleteParams::default()).await {
+            let preconditions = Preconditions {
+                uid: rule.metadata.uid,
+                ..Preconditions::default()
+            };
+            let params = DeleteParams::default().preconditions(preconditions);
+            match self.api.delete(&name, &params).await {
                 Ok(_) => removed += 1,
-                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                // 409: another drain, which has just begun, has written it anew.
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
                 Err(error) => return Err(api_error(error)),
             }
         }
@@ -162,6 +170,47 @@ mod tests {
             hold: None,
         };
         assert_eq!(json!(selectors(&drain, &slices)), expected, "{node:?}");
+    }
+
+    /// A drain that had begun meanwhile lost the rule with which it taints.
+    #[tokio::test]
+    async fn regression_the_rule_of_a_later_drain_is_not_removed() {
+        use http_body_util::BodyExt as _;
+        let service = tower::service_fn(|request: http::Request<kube::client::Body>| async move {
+            let (head, body) = request.into_parts();
+            let body = body.collect().await.expect("a body").to_bytes();
+            let (code, answer): (u16, Value) = match head.method == http::Method::DELETE {
+                // That of the list was deleted, and written anew.
+                true => {
+                    let options: Value = serde_json::from_slice(&body).expect("JSON");
+                    let code = match options["preconditions"]["uid"] == "seen" {
+                        true => 409,
+                        false => 200,
+                    };
+                    (
+                        code,
+                        json!({"kind": "Status", "status": "Failure", "code": code}),
+                    )
+                }
+                false => (
+                    200,
+                    json!({"apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRuleList", "metadata": {}, "items": [{"metadata": {"name": "r", "uid": "seen"}}]}),
+                ),
+            };
+            let body = kube::client::Body::from(answer.to_string().into_bytes());
+            let response = http::Response::builder().status(code).body(body);
+            Ok::<_, std::convert::Infallible>(response.expect("a response"))
+        });
+        let rules = Rules::new(&Client::new(service, "default"), "v1");
+        let drain = Drain {
+            driver: "d".to_owned(),
+            node: None,
+            evict: false,
+            clock: Clock::System,
+            hold: None,
+        };
+        let removed = rules.remove(&drain).await.expect("removed");
+        assert_eq!(removed, 0);
     }
 
     #[test]

@@ -148,10 +148,12 @@ impl Project {
                     .canonicalize()
                     .with_context(|| format!("--sdk: {sdk:?} is not there"))?;
                 let sdk = sdk.to_str().context("--sdk: the path is not UTF-8")?;
-                format!("{{ path = {} }}", quoted(sdk))
+                format!("path = {}", quoted(sdk))
             }
-            None => format!("{{ git = {} }}", quoted(env!("CARGO_PKG_REPOSITORY"))),
+            None => format!("git = {}", quoted(env!("CARGO_PKG_REPOSITORY"))),
         };
+        // Each feature has crates of its own to compile.
+        let sdk = format!("{{ {sdk}, default-features = false }}");
         Ok(Self { name, driver, sdk })
     }
 

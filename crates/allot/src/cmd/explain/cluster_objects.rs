@@ -25,6 +25,7 @@ use crate::cmd::snapshot::{Hidden, Snapshot};
 mod add;
 mod consumers;
 mod daemon_set;
+mod own_pods;
 mod place;
 
 pub use add::{AddedPods, Workload};

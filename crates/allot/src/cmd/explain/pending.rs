@@ -9,8 +9,9 @@ use allot_scheduler::pod::claims::claim_key;
 use serde::Serialize;
 use serde_json::json;
 
+use super::Outcome;
 use super::cluster_objects::LoadedScheduler;
-use super::report::{Cause, Report};
+use super::report::{Cause, NotShown, Report};
 use crate::cmd::{count, some};
 
 /// Pods that are pending for the same reason.
@@ -31,6 +32,8 @@ pub struct Pending {
     elsewhere: usize,
     /// What could not be answered about a pod.
     errors: Vec<String>,
+    /// The reason of some is not known.
+    is_incomplete: bool,
 }
 
 impl Pending {
@@ -63,6 +66,10 @@ impl Pending {
                             known.insert(likeness, cause.clone());
                         }
                         cause
+                    }
+                    Err(error) if error.is::<NotShown>() => {
+                        pending.is_incomplete = true;
+                        error.downcast_ref().map(Cause::not_shown)
                     }
                     Err(error) => {
                         pending.errors.push(format!("{error:#}"));
@@ -98,9 +105,12 @@ impl Pending {
         }
     }
 
-    /// Whether no pod waits for a change.
-    pub fn all_fit(&self) -> bool {
-        self.errors.is_empty() && self.groups.iter().all(|g| g.cause.fits)
+    /// Whether no pod waits for a change, or that cannot be said of some.
+    pub fn outcome(&self) -> Outcome {
+        match self.is_incomplete || !self.errors.is_empty() {
+            true => Outcome::Failed,
+            false => Outcome::of(self.groups.iter().all(|g| g.cause.fits)),
+        }
     }
 
     /// The answer if no pod waits in the namespace.

@@ -18,6 +18,9 @@ struct Replicas<'a> {
     /// How many are on nodes already.
     #[serde(skip_serializing_if = "is_zero")]
     on_nodes: usize,
+    /// How many on nodes make way for them, because they need something else.
+    #[serde(skip_serializing_if = "is_zero")]
+    replaced: usize,
     /// How many of the others fit together.
     fit: usize,
     /// Every one that fits is on one of these nodes.
@@ -87,6 +90,7 @@ pub fn explain(
             workload: &workload.title,
             replicas: workload.replicas,
             on_nodes: workload.on_nodes,
+            replaced: workload.replaced,
             fit,
             nodes,
             lacking,
@@ -119,7 +123,12 @@ pub fn explain(
                 format!("{on_nodes} on nodes, {fit} of {wanted} more fit{untried}")
             }
         };
-        writeln!(out, "{title}: {sentence}")?;
+        let instead = match workload.replaced {
+            0 => String::new(),
+            1 => ", in place of 1 on a node that needs something else".to_owned(),
+            pods => format!(", in place of {pods} on nodes that need something else"),
+        };
+        writeln!(out, "{title}: {sentence}{instead}")?;
         let place = |n: &NodeCount| match is_daemon_set {
             true => n.node.clone(),
             false => format!("{} on {}", n.pods, n.node),

@@ -32,10 +32,19 @@ mod scheduler;
 use advice::advice;
 pub use cause::Cause;
 use gang::Gang;
-use groups::groups;
+use groups::nearest_group;
 pub use groups::print_verdicts;
 use nearest::Nearest;
 use preemption::PreemptionNode;
+
+/// What decides where a pod goes is not shown, and the scheduler has not said anything.
+#[derive(Debug, thiserror::Error)]
+#[error("pod {pod} is on no node, and why cannot be said without the right to list {lacking}")]
+pub struct NotShown {
+    pod: String,
+    /// The resources.
+    pub lacking: String,
+}
 
 /// The explanation of a pod.
 #[derive(Debug, Serialize)]
@@ -70,6 +79,9 @@ pub struct Report {
     /// Resources that are not shown in the whole cluster: what fits may not fit because of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     hidden: Vec<String>,
+    /// The last that the scheduler, which sees them, said of a pod that it could not place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scheduler_says: Option<String>,
     /// Why no node is filtered.
     #[serde(skip_serializing_if = "Option::is_none")]
     rejected: Option<Rejected>,
@@ -156,7 +168,7 @@ impl Report {
         let Some(pod) = loaded.pods.get(&key).cloned() else {
             return Err(unknown(loaded, namespace, name));
         };
-        let mut report = Self::of(&pod, loaded);
+        let (mut report, last_word) = Self::of(&pod, loaded);
         if report.finished {
             report.fits = true;
             return Ok(report);
@@ -171,25 +183,39 @@ impl Report {
             return Ok(report);
         }
         let lacking = loaded.lacking(&pod);
-        anyhow::ensure!(
-            lacking.is_empty(),
-            "pod {namespace}/{name} is on no node, and why cannot be said without the right to list {}",
-            names(&lacking)
-        );
+        if !lacking.is_empty() {
+            let lacking = names(&lacking);
+            let pod = report.pod.clone();
+            let reason = last_word.ok_or_else(|| NotShown {
+                pod,
+                lacking: lacking.clone(),
+            })?;
+            let plugin = scheduler::FAILED;
+            report.rejected = Some(Rejected { plugin, reason });
+            report.advice = Some(format!(
+                "that is what the scheduler says; more takes the right to list {lacking}"
+            ));
+            return Ok(report);
+        }
+        missing::hidden_template(loaded, &pod)?;
         report.hidden = loaded.partly();
+        if !report.hidden.is_empty() {
+            report.scheduler_says = last_word;
+        }
         report.quota = charge(loaded, &pod);
         report.problems = bound::conditions(loaded, &pod);
         report.ask(&pod, loaded)?;
         Ok(report)
     }
 
-    /// What is known without the scheduler.
-    fn of(pod: &PodInfo, loaded: &LoadedScheduler) -> Self {
+    /// What is known without asking the scheduler; and the last that it said of the pod.
+    fn of(pod: &PodInfo, loaded: &LoadedScheduler) -> (Self, Option<String>) {
         let (namespace, name) = (&*pod.key.namespace, &*pod.key.name);
         let mut events = of_pod(&loaded.objects, namespace, name, &pod.uid);
+        let last_word = scheduler::last_word(pod, &events);
         // The command explains this itself, in more detail.
-        events.retain(|event| event.reason != "FailedScheduling");
-        Self {
+        events.retain(|event| event.reason != scheduler::FAILED);
+        let report = Self {
             pod: pod.key.to_string(),
             node: pod.node_name().map(str::to_owned),
             started: false,
@@ -200,6 +226,7 @@ impl Report {
             quota: None,
             events,
             hidden: Vec::new(),
+            scheduler_says: None,
             rejected: None,
             advice: None,
             expected: None,
@@ -209,7 +236,8 @@ impl Report {
             would_go_to: None,
             chosen: None,
             now: loaded.time.wall,
-        }
+        };
+        (report, last_word)
     }
 
     /// Asks the scheduler about a pending pod.
@@ -250,7 +278,7 @@ impl Report {
             .or_else(|| missing::driver(loaded, pod, &report.nodes));
         report.nearest = match report.nodes.iter().any(|node| node.fits) {
             true => None,
-            false => groups(&report.nodes).first().map(Nearest::from),
+            false => nearest_group(&report.nodes).as_ref().map(Nearest::from),
         };
         // Other pods may get its devices.
         let known = report.hidden.is_empty() && report.quota.is_none();

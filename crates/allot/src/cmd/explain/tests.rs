@@ -15,6 +15,7 @@ mod nearest;
 mod pending;
 mod reasons;
 mod replicas;
+mod rights;
 
 pub(super) fn dra(kind: &str, name: &str, namespace: Option<&str>, spec: Value) -> Value {
     json!({"apiVersion": "resource.k8s.io/v1", "kind": kind, "spec": spec,

@@ -118,7 +118,7 @@ pub(super) fn fail(args: Fail) -> anyhow::Result<()> {
             };
             let add =
                 |all: &mut InjectedFailures| node::add(all, &found.driver, &args.device, &wrong);
-            node::change(&slices.nodes, node, add).await?;
+            node::note(&slices.nodes, node, add).await?;
         } else {
             let change = |slice: &mut Value| {
                 let at = place(slice, &args.device)

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use allot_apimachinery::field::Path;
 use allot_apiserver::registry::{self, Resource, Rules, is_builtin_group};
 use allot_apiserver::request::Part;
 use allot_model::features::Release;
 use allot_model::lint::{Effect, lint};
+use allot_model::validate::meta as meta_rules;
 use allot_model::{GROUP, migrate};
 use allot_schema::decode::decode_value;
 use allot_schema::{defaults, types};
@@ -167,7 +169,7 @@ fn custom_problems(object: &Value, version: &str, resource: &Resource) -> Vec<(S
     let mut whole = object.clone();
     let unknown = match custom.read(&mut whole) {
         Ok(unknown) => unknown,
-        Err(error) => return vec![(String::new(), error)],
+        Err(error) => return vec![(String::new(), error.to_string())],
     };
     if !unknown.is_empty() || is_dump(object) {
         let schema = custom.schema(version);
@@ -179,14 +181,7 @@ fn custom_problems(object: &Value, version: &str, resource: &Resource) -> Vec<(S
         return hinted.collect();
     }
     custom.default(version, &mut whole);
-    let meta = &mut whole["metadata"];
-    if resource.namespaced && meta["namespace"].is_null() {
-        meta["namespace"] = json!("default");
-    }
-    // The server makes the name before it validates the object.
-    if let (None, Some(prefix)) = (meta["name"].as_str(), meta["generateName"].as_str()) {
-        meta["name"] = json!(format!("{prefix}x"));
-    }
+    name_new(&mut whole, resource.namespaced);
     let errors = custom.validate(version, &whole, None, Part::Main);
     let errors = errors.iter();
     errors
@@ -249,11 +244,44 @@ fn problems(object: &Value, release: Release, skips_devices: bool) -> Vec<(Strin
     // The server completes a definition before it validates it.
     if let Some(builtin) = builtin.filter(|it| it.group != "apiextensions.k8s.io") {
         complete(&builtin.rules, &mut whole);
+        found.extend(metadata_problems(
+            &builtin.rules,
+            builtin.namespaced,
+            &mut whole,
+        ));
         let errors = allot_apiserver::validate::create(&builtin.rules, &whole);
         let errors = errors.into_iter();
         found.extend(errors.map(|error| (error.field.clone(), error.body())));
     }
     found
+}
+
+/// Field and text of errors in the metadata of a new object: such as a name that the server would not accept.
+fn metadata_problems(rules: &Rules, namespaced: bool, object: &mut Value) -> Vec<(String, String)> {
+    name_new(object, namespaced);
+    let path = Path::new("metadata");
+    let meta = &object["metadata"];
+    let errors = match rules.own_finalizers {
+        true => meta_rules::any_object_meta(meta, namespaced, rules.name, &path),
+        false => meta_rules::object_meta(meta, namespaced, rules.name, &path),
+    };
+    let errors = errors.into_iter();
+    // Templates of pods need no name, and one that is missing is reported by those that need it.
+    let errors = errors.filter(|error| !meta["name"].is_null() || error.field != "metadata.name");
+    errors
+        .map(|error| (error.field.clone(), error.body()))
+        .collect()
+}
+
+/// Sets name and namespace of a new object as the server does before it validates it.
+fn name_new(object: &mut Value, namespaced: bool) {
+    let meta = &mut object["metadata"];
+    if namespaced && meta["namespace"].is_null() {
+        meta["namespace"] = json!("default");
+    }
+    if let (None, Some(prefix)) = (meta["name"].as_str(), meta["generateName"].as_str()) {
+        meta["name"] = json!(format!("{prefix}x"));
+    }
 }
 
 /// Sets what the server sets before it validates a new object.

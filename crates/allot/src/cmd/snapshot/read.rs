@@ -166,12 +166,22 @@ pub async fn read(client: &Client, kinds: Kinds, namespace: &str) -> anyhow::Res
     Ok(read)
 }
 
+/// The API server does not answer, or not yet.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Away(String);
+
+/// Whether an error of [`api_error`] may be over in a while.
+pub fn is_away(error: &anyhow::Error) -> bool {
+    error.is::<Away>() || error.is::<kube::Error>()
+}
+
 /// What went wrong, in the words of the server if it has any.
 pub fn api_error(error: kube::Error) -> anyhow::Error {
+    let text = component::failure(&error);
     match error {
-        error @ (kube::Error::Api(_) | kube::Error::Service(_)) => {
-            anyhow::anyhow!("{}", component::failure(&error))
-        }
+        kube::Error::Api(status) if status.code < 500 => anyhow::anyhow!(text),
+        kube::Error::Api(_) | kube::Error::Service(_) => Away(text).into(),
         other => anyhow::Error::new(other).context("the API server does not answer"),
     }
 }

@@ -42,6 +42,10 @@ pub(super) struct Binding {
     pub deny: bool,
     /// The client is warned.
     pub warn: bool,
+    /// The audit log has it.
+    pub audit: bool,
+    /// All of these actions, as they are listed.
+    pub actions: Vec<String>,
 }
 
 /// What there is to do about a policy.
@@ -187,6 +191,8 @@ impl Binding {
             params: ParamRef::of(&spec["paramRef"]),
             deny: does("Deny"),
             warn: does("Warn"),
+            audit: does("Audit"),
+            actions,
         }
     }
 }

@@ -9,6 +9,8 @@ use crate::object::text;
 
 /// The longest message that an expression may give, in bytes.
 const MAX_MESSAGE: usize = 5 * 1024;
+/// How much of a note is kept, in bytes.
+const MAX_NOTE: usize = 10 * 1024;
 
 /// A compiled policy.
 #[derive(Debug)]
@@ -16,7 +18,8 @@ pub(super) struct Policy {
     /// The part common to all policies.
     pub definition: Definition,
     validations: Vec<Validation>,
-    annotations: Vec<Expression>,
+    /// Keys and values of what is noted in the audit log.
+    notes: Vec<(String, Expression)>,
 }
 
 #[derive(Debug)]
@@ -36,6 +39,26 @@ pub(super) struct Refusal {
     pub reason: String,
     /// It applies independent of the binding.
     pub always: bool,
+    /// Which of the validations it is.
+    pub index: usize,
+}
+
+/// What a policy finds about a request.
+#[derive(Debug, Default)]
+pub(super) struct Verdict {
+    /// The violations.
+    pub refusals: Vec<Refusal>,
+    /// What the audit log is to have.
+    pub notes: Vec<(String, String)>,
+}
+
+impl Verdict {
+    fn of(refusals: Vec<Refusal>) -> Self {
+        Verdict {
+            refusals,
+            notes: Vec::new(),
+        }
+    }
 }
 
 impl Refusal {
@@ -44,6 +67,7 @@ impl Refusal {
             message: message.into(),
             reason: String::new(),
             always: false,
+            index: 0,
         }
     }
 }
@@ -68,26 +92,32 @@ impl Policy {
                 reason: text(validation, &["reason"]).to_owned(),
             }
         });
-        let annotations = list("auditAnnotations").map(|it| {
-            compiler.compile(text(it, &["valueExpression"]), ResultType::TextOrNull, true)
+        let notes = list("auditAnnotations").map(|it| {
+            let value = text(it, &["valueExpression"]);
+            let value = compiler.compile(value, ResultType::TextOrNull, true);
+            (text(it, &["key"]).to_owned(), value)
         });
         Policy {
             definition,
             validations: validations.collect(),
-            annotations: annotations.collect(),
+            notes: notes.collect(),
         }
     }
 
-    /// The violations in the scene.
-    pub fn refusals(&self, scene: &EvaluationContext<'_>) -> Vec<Refusal> {
+    /// The violations in the scene, and notes about it.
+    pub fn judge(&self, scene: &EvaluationContext<'_>) -> Verdict {
         let fails = self.definition.fails;
-        let fail = |message: String| match fails {
-            true => vec![Refusal::error(message)],
+        let fail_at = |index: usize, message: String| match fails {
+            true => vec![Refusal {
+                index,
+                ..Refusal::error(message)
+            }],
             false => Vec::new(),
         };
+        let fail = |message: String| Verdict::of(fail_at(0, message));
         match self.definition.applies(scene) {
             Ok(true) => {}
-            Ok(false) => return Vec::new(),
+            Ok(false) => return Verdict::default(),
             Err(error) => return fail(error),
         }
         let expressions = self.validations.iter().map(|it| Some(&it.expression));
@@ -105,30 +135,42 @@ impl Policy {
         let mut refusals = Vec::new();
         for (index, (validation, result)) in self.validations.iter().zip(results).enumerate() {
             match (result, &messages) {
-                (Evaluation::Failed(error), _) => refusals.extend(fail(error)),
+                (Evaluation::Failed(error), _) => refusals.extend(fail_at(index, error)),
                 (_, Err(error)) => {
-                    refusals.extend(fail(format!("failed messageExpression: {error}")))
+                    let error = format!("failed messageExpression: {error}");
+                    refusals.extend(fail_at(index, error));
                 }
                 (Evaluation::Bool(true), _) => {}
                 (_, Ok(messages)) => refusals.push(Refusal {
                     message: validation.message(&messages[index]),
                     reason: validation.reason.clone(),
                     always: false,
+                    index,
                 }),
             }
         }
-        match scene.run(self.annotations.iter().map(Some), true, BUDGET) {
+        let values = self.notes.iter().map(|(_, value)| Some(value));
+        match scene.run(values, true, BUDGET) {
             Err(error) => fail(error),
-            Ok((annotations, _)) => {
-                for result in annotations {
-                    if let (Evaluation::Failed(message), true) = (result, fails) {
-                        refusals.push(Refusal {
+            Ok((values, _)) => {
+                let mut notes = Vec::new();
+                for ((key, _), value) in self.notes.iter().zip(values) {
+                    match value {
+                        Evaluation::Text(text) => {
+                            let text = text.trim();
+                            let kept = &text[..text.floor_char_boundary(MAX_NOTE)];
+                            if !kept.is_empty() {
+                                notes.push((key.clone(), kept.to_owned()));
+                            }
+                        }
+                        Evaluation::Failed(message) if fails => refusals.push(Refusal {
                             always: true,
                             ..Refusal::error(message)
-                        });
+                        }),
+                        _ => {}
                     }
                 }
-                refusals
+                Verdict { refusals, notes }
             }
         }
     }

@@ -26,6 +26,11 @@ impl Reinvocations {
         }
     }
 
+    /// The number of the round, from 0.
+    pub fn round(&self) -> u8 {
+        self.again.into()
+    }
+
     /// It is this one's turn.
     pub fn has(&self, key: &str) -> bool {
         !self.again || self.wanted.contains(key)

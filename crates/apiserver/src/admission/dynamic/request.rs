@@ -124,6 +124,11 @@ impl<'a> Request<'a> {
         self.attributes.user
     }
 
+    /// Notes something for the audit log.
+    pub fn note(&self, key: impl Into<String>, text: impl FnOnce() -> String) {
+        self.asked.request.annotations.add(key, text);
+    }
+
     /// What happens, in the API's words.
     pub fn operation(&self) -> &'static str {
         match self.attributes.operation {
@@ -145,7 +150,9 @@ impl<'a> Request<'a> {
     /// changeable.
     pub fn is_exempt(&self) -> bool {
         let resource = &self.target.resource;
-        self.is_configuration() || matches!(resource.rules.create, Create::Review(_))
+        let of_policies = ["policies", "policybindings"];
+        let is_policy = of_policies.iter().any(|it| resource.plural.ends_with(it));
+        (is_policy && self.is_configuration()) || matches!(resource.rules.create, Create::Review(_))
     }
 
     /// The other versions of the resource.

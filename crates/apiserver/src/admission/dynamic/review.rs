@@ -24,12 +24,14 @@ impl Version {
 pub(super) struct Answer {
     /// The webhook admits the request.
     pub allowed: bool,
-    /// A JSON patch of the object.
-    pub patch: Option<json_patch::Patch>,
+    /// A JSON patch of the object, also as it was sent.
+    pub patch: Option<(json_patch::Patch, Value)>,
     /// Why not.
     pub result: Value,
     /// For the client.
     pub warnings: Vec<String>,
+    /// For the audit log.
+    pub notes: Vec<(String, String)>,
 }
 
 /// Reads an answer.
@@ -86,6 +88,12 @@ pub(super) fn read(
         patch: None,
         result: response["status"].clone(),
         warnings: strings(&response["warnings"]),
+        notes: response["auditAnnotations"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter_map(|(key, text)| Some((key.clone(), text.as_str()?.to_owned())))
+            .collect(),
     };
     // The patch of a rejected request is not used.
     if mutating && answer.allowed && !patch.is_empty() {
@@ -96,12 +104,11 @@ pub(super) fn read(
             .decode(patch)
             .map_err(|error| undecodable(&error))?;
         let decoded: Value = serde_json::from_slice(&bytes).map_err(|error| undecodable(&error))?;
-        let decoded =
-            json_patch::Patch::from_json(&decoded).map_err(|error| undecodable(&error))?;
+        let patch = json_patch::Patch::from_json(&decoded).map_err(|error| undecodable(&error))?;
         if let Some(other) = patch_type.as_str().filter(|kind| *kind != "JSONPatch") {
             return Err(format!("unsupported patch type {}", quote(other)));
         }
-        answer.patch = Some(decoded).filter(|patch| !patch.is_empty());
+        answer.patch = Some((patch, decoded)).filter(|(patch, _)| !patch.is_empty());
     }
     Ok(answer)
 }

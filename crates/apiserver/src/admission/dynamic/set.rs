@@ -60,16 +60,13 @@ impl Set {
         })
     }
 
-    /// The webhooks in the order of their calls, with their keys.
+    /// The webhooks in the order of their calls, with the names of their configurations.
     pub fn webhooks(
         configurations: &[Arc<Configuration>],
-    ) -> impl Iterator<Item = (String, &Webhook)> {
+    ) -> impl Iterator<Item = (&str, &Webhook)> {
         configurations.iter().flat_map(|configuration| {
-            let webhooks = configuration.webhooks.iter().enumerate();
-            webhooks.map(|(index, webhook)| {
-                let uid = format!("{}/{}/{index}", configuration.name, webhook.name);
-                (uid, webhook)
-            })
+            let webhooks = configuration.webhooks.iter();
+            webhooks.map(|webhook| (configuration.name.as_str(), webhook))
         })
     }
 

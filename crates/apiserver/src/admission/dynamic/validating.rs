@@ -1,5 +1,6 @@
 //! Asking the validating policies about a request.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use allot_apimachinery::status::Cause;
@@ -8,7 +9,7 @@ use serde_json::Value;
 
 use super::definition::{Binding, Step};
 use super::evaluate::{Stage, settle};
-use super::policy::{Policy, Refusal};
+use super::policy::{Policy, Refusal, Verdict};
 use super::request::Request;
 use super::set::Set;
 use crate::error::{ApiError, Result};
@@ -27,18 +28,19 @@ pub(super) async fn dispatch(set: &Set, request: &Request<'_>, object: &Value) -
     let answers = Arc::new(Answers::default());
     for (policy, bindings) in &set.policies {
         let definition = &policy.definition;
+        let mut notes: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for step in definition.steps(bindings, request, object).await? {
             limits::checkpoint().await;
-            let (binding, refusals) = match step {
+            let (binding, verdict) = match step {
                 Step::Misconfigured(binding, why) => {
                     (binding, misconfigured(policy, binding, &why))
                 }
                 Step::Evaluate(binding, target, params) => {
                     let params = params.read(definition.param_kind.as_ref())?;
-                    let refusals = match Stage::new(request, &target, object).await? {
+                    let verdict = match Stage::new(request, &target, object).await? {
                         Ok(stage) => {
                             let evaluate =
-                                || policy.refusals(&stage.scene(definition, &params, &answers));
+                                || policy.judge(&stage.scene(definition, &params, &answers));
                             settle(request.core, request.user(), &answers, evaluate).await
                         }
                         Err(error) => {
@@ -46,10 +48,19 @@ pub(super) async fn dispatch(set: &Set, request: &Request<'_>, object: &Value) -
                             misconfigured(policy, Some(binding), &why)
                         }
                     };
-                    (Some(binding), refusals)
+                    (Some(binding), verdict)
                 }
             };
-            for refusal in refusals {
+            for (key, text) in verdict.notes {
+                let texts = notes.entry(key).or_default();
+                if !texts.contains(&text) {
+                    texts.push(text);
+                }
+            }
+            for refusal in verdict.refusals {
+                if let Some(binding) = binding.filter(|it| it.audit && !refusal.always) {
+                    note_failure(request, binding, &refusal);
+                }
                 if let Some(binding) = binding.filter(|it| it.warn && !refusal.always) {
                     request.asked.request.warnings.add(format!(
                         "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {}",
@@ -60,6 +71,9 @@ pub(super) async fn dispatch(set: &Set, request: &Request<'_>, object: &Value) -
                     refused = Some((definition, binding, refusal));
                 }
             }
+        }
+        for (key, texts) in notes {
+            request.note(format!("{}/{key}", definition.name), || texts.join(", "));
         }
     }
     let Some((definition, binding, refusal)) = refused else {
@@ -72,21 +86,38 @@ pub(super) async fn dispatch(set: &Set, request: &Request<'_>, object: &Value) -
     Err(error(request, object, &by, &refusal))
 }
 
+/// Notes a violation for the audit log: the first of the request, as a list.
+fn note_failure(request: &Request<'_>, binding: &Binding, refusal: &Refusal) {
+    request.note("validation.policy.admission.k8s.io/validation_failure", || {
+        let [message, policy, name] = [&refusal.message, &binding.policy, &binding.name]
+            .map(|text| Value::from(text.as_str()));
+        let (index, actions) = (refusal.index, Value::from(binding.actions.clone()));
+        format!(
+            "[{{\"message\":{message},\"policy\":{policy},\"binding\":{name},\"expressionIndex\":{index},\"validationActions\":{actions}}}]"
+        )
+    });
+}
+
 /// A misconfiguration is handled by the policy's `failurePolicy`, whatever the binding's validation actions.
-fn misconfigured(policy: &Policy, binding: Option<&Binding>, why: &str) -> Vec<Refusal> {
+fn misconfigured(policy: &Policy, binding: Option<&Binding>, why: &str) -> Verdict {
     if !policy.definition.fails {
-        return Vec::new();
+        return Verdict::default();
     }
     let what = if binding.is_some() {
         "binding"
     } else {
         "policy"
     };
-    vec![Refusal {
+    let refusal = Refusal {
         message: format!("failed to configure {what}: {why}"),
         reason: String::new(),
         always: true,
-    }]
+        index: 0,
+    };
+    Verdict {
+        refusals: vec![refusal],
+        notes: Vec::new(),
+    }
 }
 
 fn error(request: &Request<'_>, object: &Value, by: &str, refusal: &Refusal) -> ApiError {

@@ -12,6 +12,8 @@ use super::webhook::Webhook;
 use crate::error::{ApiError, Result};
 use crate::webhook::excerpt;
 
+/// The last part of the prefixes of what is noted about calls.
+const NOTES: &str = "webhook.admission.k8s.io/";
 /// How much of an error of a webhook is logged, in bytes.
 const MAX_LOGGED: usize = 1024;
 
@@ -38,9 +40,11 @@ pub(super) async fn validate(set: &Set, request: &Request<'_>, object: &Value) -
         .iter()
         .map(|(webhook, target)| ask(webhook, target, request, object, false));
     let answers = futures::future::join_all(asked).await;
-    for ((webhook, _), answer) in chosen.iter().zip(answers) {
+    for (index, ((webhook, _), answer)) in chosen.iter().zip(answers).enumerate() {
         if let Err(trouble) = answer {
             held(webhook, trouble)?;
+            let key = format!("failed-open.validating.{NOTES}round_0_index_{index}");
+            request.note(key, || webhook.name.clone());
         }
     }
     Ok(())
@@ -57,17 +61,40 @@ pub(super) async fn mutate(
     rounds: &mut Reinvocations,
 ) -> Result<bool> {
     let mut changed = false;
-    for (uid, webhook) in Set::webhooks(&set.mutating) {
+    for (index, (configuration, webhook)) in Set::webhooks(&set.mutating).enumerate() {
         let Some(target) = webhook.target(request, object).await? else {
             continue;
         };
+        let uid = format!("{configuration}/{}", webhook.name);
         if !rounds.has(&uid) {
             continue;
         }
+        let call = format!("round_{}_index_{index}", rounds.round());
         let outcome = match ask(webhook, &target, request, object, true).await {
-            Ok(answer) => apply(webhook, &target, request, object, answer).await,
+            Ok(answer) => {
+                let shown = answer.patch.as_ref().map(|(_, shown)| shown.clone());
+                let outcome = apply(webhook, &target, request, object, answer).await;
+                if let (Ok(_), Some(patch)) = (&outcome, shown) {
+                    let key = format!("patch.{NOTES}{call}");
+                    let annotations = &request.asked.request.annotations;
+                    annotations.add_with_body(key, || {
+                        let [configuration, webhook] = [configuration, webhook.name.as_str()].map(Value::from);
+                        format!(
+                            "{{\"configuration\":{configuration},\"webhook\":{webhook},\"patch\":{patch},\"patchType\":\"JSONPatch\"}}"
+                        )
+                    });
+                }
+                outcome
+            }
             Err(trouble) => Err(trouble),
         };
+        let mutated = matches!(outcome, Ok(Some(_)));
+        request.note(format!("mutation.{NOTES}{call}"), || {
+            let [configuration, webhook] = [configuration, webhook.name.as_str()].map(Value::from);
+            format!(
+                "{{\"configuration\":{configuration},\"webhook\":{webhook},\"mutated\":{mutated}}}"
+            )
+        });
         let (patched, trouble) = match outcome {
             Ok(patched) => (patched, None),
             Err(trouble) => (None, Some(trouble)),
@@ -82,6 +109,8 @@ pub(super) async fn mutate(
         }
         if let Some(trouble) = trouble {
             held(webhook, trouble)?;
+            let key = format!("failed-open.mutation.{NOTES}{call}");
+            request.note(key, || webhook.name.clone());
         }
     }
     rounds.end(object);
@@ -153,6 +182,9 @@ async fn ask(
     for warning in &answer.warnings {
         request.asked.request.warnings.add(warning);
     }
+    for (key, text) in &answer.notes {
+        request.note(format!("{}/{key}", webhook.name), || text.clone());
+    }
     if answer.allowed {
         return Ok(answer);
     }
@@ -168,7 +200,7 @@ async fn apply(
     object: &Value,
     answer: Answer,
 ) -> Result<Option<Value>, WebhookFailure> {
-    let Some(patch) = answer.patch else {
+    let Some((patch, _)) = answer.patch else {
         return Ok(None);
     };
     // A webhook can return a patch with paths and values of any length.
@@ -187,6 +219,15 @@ async fn apply(
         .map_err(|error| internal(&error.to_string()))?;
     if after == *before {
         return Ok(None);
+    }
+    let owners = &after["metadata"]["managedFields"];
+    if *owners != before["metadata"]["managedFields"]
+        && let Err(why) = allot_schema::apply::Managed::check(owners)
+    {
+        request.asked.request.warnings.add(format!(
+            ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: {}",
+            excerpt(&why)
+        ));
     }
     request
         .restored(object, after, target)

@@ -9,7 +9,7 @@ use crate::auth::AuthorizerAttributes;
 use crate::error::Result;
 use crate::object::{items, meta, strings, text};
 use crate::references;
-use allot_model::features::Release;
+use allot_model::features::Feature;
 
 /// In-tree volume types, and the CSI drivers to which they were migrated (KEP 625).
 const MIGRATED: [(&str, &str); 7] = [
@@ -59,8 +59,8 @@ pub(super) async fn restrict(
     if text(&pod, &["spec", "nodeName"]) != node {
         return refuse("node requested token bound to a pod scheduled on a different node");
     }
-    // ServiceAccountNodeAudienceRestriction.
-    if core.config.features.release() < Release::new(33) {
+    let restricted = Feature::ServiceAccountNodeAudienceRestriction;
+    if !core.config.features.enabled(restricted) {
         return Ok(());
     }
     match audience_fault(core, attributes, request, &pod).await? {

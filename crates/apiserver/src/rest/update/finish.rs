@@ -102,11 +102,11 @@ impl Call<'_> {
             dry_run: self.dry_run,
             asked: Some(self.asked(None, known)),
         };
-        let patched = self.request.info.verb == "patch";
-        if let Some(warning) = crate::warnings::repeated_owners(&mut new, patched) {
-            self.request.warnings.add(warning);
+        if self.request.info.verb != "patch" {
+            self.single_owners(&mut new, false);
         }
         admission::mutate(self.core, &attributes, &mut new).await?;
+        self.single_owners(&mut new, true);
         strategy::prepare_for_update(
             &self.core.config.features,
             &self.resource,

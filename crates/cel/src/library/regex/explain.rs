@@ -1,7 +1,9 @@
 //! Go's errors for patterns that do not compile.
 
+use super::{ErrorCode, PatternError};
+
 /// Go's error for a pattern that does not compile, as far as it can be determined.
-pub(super) fn explain(pattern: &str) -> String {
+pub(super) fn explain(pattern: &str) -> PatternError {
     let mut depth = 0_i32;
     let mut class_start = None;
     let mut last_repeat = None;
@@ -24,7 +26,7 @@ pub(super) fn explain(pattern: &str) -> String {
                     && low > high
                     && high != ']'
                 {
-                    return format!("invalid character class range: `{low}-{high}`");
+                    return ErrorCode::InvalidCharRange.at(&format!("{low}-{high}"));
                 }
             }
             _ if class_start.is_some() => {}
@@ -41,7 +43,7 @@ pub(super) fn explain(pattern: &str) -> String {
             ')' => {
                 depth -= 1;
                 if depth < 0 {
-                    return format!("unexpected ): `{pattern}`");
+                    return ErrorCode::UnexpectedParen.at(pattern);
                 }
             }
             '{' => {
@@ -50,20 +52,17 @@ pub(super) fn explain(pattern: &str) -> String {
                     && let (Ok(low), Ok(high)) = (low.parse::<u32>(), high.parse::<u32>())
                     && low > high
                 {
-                    return format!("invalid repeat count: `{{{inside}}}`");
+                    return ErrorCode::InvalidRepeatSize.at(&format!("{{{inside}}}"));
                 }
             }
             '*' | '+' | '?' => {
                 if matches!(pattern[..at].chars().next_back(), None | Some('(' | '|')) {
-                    return format!("missing argument to repetition operator: `{c}`");
+                    return ErrorCode::MissingRepeatArgument.at(&c.to_string());
                 }
                 if let Some(start) = last_repeat
                     && nested_repetition(&pattern[..at], c)
                 {
-                    return format!(
-                        "invalid nested repetition operator: `{}`",
-                        &pattern[start..=at]
-                    );
+                    return ErrorCode::InvalidRepeatOp.at(&pattern[start..=at]);
                 }
                 repeat = last_repeat.or(Some(at));
             }
@@ -72,12 +71,12 @@ pub(super) fn explain(pattern: &str) -> String {
         last_repeat = repeat;
     }
     if let Some(start) = class_start {
-        return format!("missing closing ]: `{}`", &pattern[start..]);
+        return ErrorCode::MissingBracket.at(&pattern[start..]);
     }
     if depth > 0 {
-        return format!("missing closing ): `{pattern}`");
+        return ErrorCode::MissingParen.at(pattern);
     }
-    format!("invalid or unsupported Perl syntax: `{pattern}`")
+    ErrorCode::InvalidPerlOp.at(pattern)
 }
 
 /// Whether a repetition is repeated; only `?` may follow one, to make it lazy.
@@ -92,24 +91,24 @@ pub(super) fn nested_repetition(before: &str, operator: char) -> bool {
     }
 }
 
-fn bad_escape(rest: &str, escaped: Option<char>) -> Option<String> {
+fn bad_escape(rest: &str, escaped: Option<char>) -> Option<PatternError> {
     match escaped? {
         'p' | 'P' => {
             let name = rest.find('}').map_or(rest, |end| &rest[..=end]);
             let known = ::regex::Regex::new(name).is_ok();
-            (!known).then(|| format!("invalid character class range: `{name}`"))
+            (!known).then(|| ErrorCode::InvalidCharRange.at(name))
         }
         c if c.is_ascii_alphanumeric() && !"aftnrvdDsSwWbBAzQECx0".contains(c) => {
-            Some(format!("invalid escape sequence: `\\{c}`"))
+            Some(ErrorCode::InvalidEscape.at(&format!("\\{c}")))
         }
         _ => None,
     }
 }
 
-fn bad_group(rest: &str) -> Option<String> {
+fn bad_group(rest: &str) -> Option<PatternError> {
     let inside = rest.strip_prefix("(?")?;
     if inside.starts_with("P<") {
-        return (!inside.contains('>')).then(|| format!("invalid named capture: `{rest}`"));
+        return (!inside.contains('>')).then(|| ErrorCode::InvalidNamedCapture.at(rest));
     }
     let flags = inside
         .chars()
@@ -117,10 +116,10 @@ fn bad_group(rest: &str) -> Option<String> {
         .count();
     match inside[flags..].chars().next() {
         Some(':' | ')' | '<') => None,
-        next => Some(format!(
-            "invalid or unsupported Perl syntax: `(?{}{}`",
-            &inside[..flags],
-            next.unwrap_or(' ')
-        )),
+        next => {
+            let flags = &inside[..flags];
+            let part = format!("(?{flags}{}", next.unwrap_or(' '));
+            Some(ErrorCode::InvalidPerlOp.at(&part))
+        }
     }
 }

@@ -1,12 +1,13 @@
 //! Translation of patterns from Go's dialect to Rust's.
 
 use super::explain::{explain, nested_repetition};
+use super::{ErrorCode, PatternError};
 
 /// Highest count of a repetition.
 const MAX_REPEAT: u32 = 1000;
 
-/// How often the parts of a pattern are repeated, one in another: all together no more than one repetition may, as in Go.
-/// Otherwise a short pattern is a program of millions of steps for each character of a text.
+/// How often the parts of a pattern are repeated. Nested repetitions multiply, and Go limits the product as it limits the
+/// count of one: otherwise a short pattern is a program of millions of steps for each character of a text.
 struct Repetitions {
     /// The highest count in each open group, and outside of all.
     groups: Vec<u32>,
@@ -22,7 +23,7 @@ impl Repetitions {
         }
     }
 
-    /// The last part has that count.
+    /// Records the count of the expression that was parsed last.
     fn count(&mut self, count: u32) {
         self.last = count;
         if let Some(most) = self.groups.last_mut() {
@@ -43,7 +44,7 @@ impl Repetitions {
         }
     }
 
-    /// The last part is repeated so often.
+    /// Records that the last expression is repeated. Returns whether that is within the limit.
     fn repeat(&mut self, times: u32) -> bool {
         let count = self.last.saturating_mul(times.max(1));
         self.count(count);
@@ -53,7 +54,7 @@ impl Repetitions {
 
 /// Rewrites syntax with another meaning in Rust's dialect: classes such as `\d` are ASCII in Go, brackets and `&&` have
 /// no meaning inside a class, `\Q…\E` quotes.
-pub(super) fn translate(pattern: &str) -> Result<String, String> {
+pub(super) fn translate(pattern: &str) -> Result<String, PatternError> {
     let mut out = String::with_capacity(pattern.len());
     let mut rest = pattern;
     let mut in_class = false;
@@ -72,7 +73,7 @@ pub(super) fn translate(pattern: &str) -> Result<String, String> {
         }
         if c == '\\' {
             let Some(escaped) = rest[1..].chars().next() else {
-                return Err("trailing backslash at end of expression: ``".to_owned());
+                return Err(ErrorCode::TrailingBackslash.at(""));
             };
             out.push_str(&escape(escaped, in_class));
             rest = &rest[1 + escaped.len_utf8()..];
@@ -110,7 +111,7 @@ pub(super) fn translate(pattern: &str) -> Result<String, String> {
                 Some(times) => {
                     let end = rest.find('}').map_or(rest.len(), |end| end + 1);
                     if !repetitions.repeat(times) {
-                        return Err(format!("invalid repeat count: `{}`", &rest[..end]));
+                        return Err(ErrorCode::InvalidRepeatSize.at(&rest[..end]));
                     }
                     // The digits of the bounds are copied as they are.
                     out.push_str(&rest[..end]);
@@ -129,10 +130,8 @@ pub(super) fn translate(pattern: &str) -> Result<String, String> {
                     .count();
                 let unsupported = |flag| matches!(flag, 'x' | 'u' | 'R');
                 if rest[2..2 + flags].chars().any(unsupported) && !rest[2..].starts_with("P<") {
-                    return Err(format!(
-                        "invalid or unsupported Perl syntax: `(?{}`",
-                        &rest[2..2 + flags.max(1)]
-                    ));
+                    let group = &rest[..2 + flags.max(1)];
+                    return Err(ErrorCode::InvalidPerlOp.at(group));
                 }
                 repetitions.open();
                 out.push('(');
@@ -200,7 +199,7 @@ fn escape(c: char, in_class: bool) -> String {
 }
 
 /// The count of the repetition that a brace starts, which is limited; `None` if the brace is a literal.
-fn repeat(rest: &str) -> Result<Option<u32>, String> {
+fn repeat(rest: &str) -> Result<Option<u32>, PatternError> {
     let Some((inside, _)) = rest[1..].split_once('}') else {
         return Ok(None);
     };
@@ -213,7 +212,8 @@ fn repeat(rest: &str) -> Result<Option<u32>, String> {
         !text.is_empty() && text.parse::<u32>().map_or(true, |count| count > MAX_REPEAT)
     };
     if too_many(low) || too_many(high) {
-        return Err(format!("invalid repeat count: `{{{inside}}}`"));
+        let count = &rest[..inside.len() + 2];
+        return Err(ErrorCode::InvalidRepeatSize.at(count));
     }
     let most = if high.is_empty() { low } else { high };
     Ok(Some(most.parse().unwrap_or(MAX_REPEAT)))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     super::call_cost::Rule,
-    Planned,
+    PlanError, Planned,
     node::{MapEntry, Node},
 };
 use crate::library::Function;
@@ -50,7 +50,7 @@ pub(super) fn precompute(
     }
     let result = match function(&values) {
         Ok(result) => result,
-        Err(Fault::Error(text)) if free => return Err(text.into_owned()),
+        Err(Fault::Error(text)) if free => return Err(PlanError::Constant(text)),
         Err(_) => return Ok(None),
     };
     if free {

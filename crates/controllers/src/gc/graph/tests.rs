@@ -6,7 +6,7 @@ fn kind() -> Arc<Kind> {
     Arc::new(Kind::for_tests("", "v1", "ConfigMap", "configmaps"))
 }
 
-fn object(uid: &str, owners: &[(&str, bool)], more: Value) -> MetaObject {
+fn object(uid: &str, owners: &[(&str, bool)], more: Value) -> Arc<MetaObject> {
     let owners: Vec<Value> = owners
         .iter()
         .map(|(o, block)| {
@@ -18,7 +18,7 @@ fn object(uid: &str, owners: &[(&str, bool)], more: Value) -> MetaObject {
     for (key, value) in more.as_object().into_iter().flatten() {
         metadata[key.as_str()] = value.clone();
     }
-    serde_json::from_value(json!({"metadata": metadata})).unwrap()
+    Arc::new(serde_json::from_value(json!({"metadata": metadata})).unwrap())
 }
 
 fn foreground() -> Value {
@@ -49,16 +49,20 @@ fn a_deleted_owner_makes_work_of_its_dependents() {
     graph.upsert(&kind, &object("b", &[("a", false)], json!({})));
     assert_eq!(graph.remove("a"), ["b"]);
     let node = graph.node("b").unwrap();
-    assert_eq!(graph.judge(&node, &node.owners[0]), Some(Verdict::Gone));
+    assert_eq!(graph.judge(&node, &node.owners()[0]), Some(Verdict::Gone));
 }
 
 #[test]
 fn a_reference_with_wrong_coordinates_is_not_trusted() {
     let (mut graph, kind) = (Graph::default(), kind());
     graph.upsert(&kind, &object("a", &[], json!({})));
-    let mut b = object("b", &[("a", false)], json!({}));
+    let mut b = MetaObject::clone(&object("b", &[("a", false)], json!({})));
     b.metadata.owner_references.as_mut().unwrap()[0].name = "other".to_owned();
-    assert_eq!(graph.upsert(&kind, &b), ["b"], "the API server is asked");
+    assert_eq!(
+        graph.upsert(&kind, &Arc::new(b)),
+        ["b"],
+        "the API server is asked"
+    );
 }
 
 #[test]
@@ -71,7 +75,10 @@ fn foreground_deletion_waits_for_blocking_dependents_only() {
     work.sort();
     assert_eq!(work, ["a", "b", "c"]);
     let node = graph.node("b").unwrap();
-    assert_eq!(graph.judge(&node, &node.owners[0]), Some(Verdict::Waiting));
+    assert_eq!(
+        graph.judge(&node, &node.owners()[0]),
+        Some(Verdict::Waiting)
+    );
     assert!(graph.foreground_dependents("a").0);
     // The blocking one was deleted: the owner is processed again, the other one does not block it.
     assert_eq!(graph.remove("b"), ["a"]);

@@ -80,6 +80,7 @@ pub(super) fn match_conditions(
 
 pub(super) fn compiles(expression: &Expression, path: &Path, errors: &mut ErrorList) {
     if let Err(error) = &expression.program {
-        errors.push(Error::invalid(path, expression.text.as_str(), error));
+        let detail = error.to_string();
+        errors.push(Error::invalid(path, expression.text.as_str(), detail));
     }
 }

@@ -308,8 +308,15 @@ impl Worker {
         which: PodChange,
     ) -> Result<(), String> {
         let uid = pod.uid().unwrap_or_default();
+        let nri = self.node.nri.as_ref().filter(|_| which == PodChange::All);
+        if let Some(nri) = nri {
+            nri.update_pod(&uid, limits).await?;
+        }
         let updated = self.node.runtime.update_pod(&uid, limits, which).await;
         updated.map_err(|error| error.to_string())?;
+        if let Some(nri) = nri {
+            nri.updated_pod(&uid, limits).await;
+        }
         if which == PodChange::All {
             self.pod_limits = Some(limits);
         }
@@ -356,9 +363,16 @@ impl Worker {
     }
 
     async fn update(&self, pod: &Pod, change: &Change) -> Result<(), String> {
-        let limits = limits::of(pod, &change.container, self.node.memory());
-        let updated = self.node.runtime.update(&change.id, limits).await;
-        let given = updated.map_err(|error| error.to_string())?;
+        let mut limits = limits::of(pod, &change.container, self.node.memory());
+        let nri = self.node.nri.as_ref();
+        if let Some(nri) = nri {
+            limits = nri.update(&change.id, limits).await?;
+        }
+        let updated = self.node.runtime.update(&change.id, limits.clone());
+        let given = updated.await.map_err(|error| error.to_string())?;
+        if let Some(nri) = nri {
+            nri.updated(&change.id, &limits).await;
+        }
         let mut containers = self.containers.lock();
         if let Some(state) = containers.get_mut(&change.container.name) {
             state.applied = Some(change.wanted);

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::super::env::{Downward, Sources};
 use super::super::sandbox::{self, Obstacle};
 use super::super::volumes::{self, Contents, Tokens, VolumeError};
-use super::super::{Node, launch};
+use super::super::{Node, adjust, launch};
 use super::{RETRY, Wake, Worker};
 use crate::events::Kind;
 use crate::runtime::RuntimeError;
@@ -45,6 +45,10 @@ pub(super) async fn open_sandbox(node: &Node, pod: &Pod) -> Result<(), Obstacle>
             let text = "no plugin of the pod's network has the capability portMappings: its host ports are not opened";
             let events = &node.events;
             events.pod(pod, None, Kind::Warning, "HostPortNotOpened", text);
+        }
+        if let Some(nri) = &node.nri {
+            let told = nri.run_pod(adjust::sandbox(node, pod)).await;
+            told.map_err(Obstacle::failed)?;
         }
         return Ok(());
     };

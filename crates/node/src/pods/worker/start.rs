@@ -11,12 +11,12 @@ use tokio::time::Instant;
 
 use super::super::resources::Budget;
 use super::super::state::{Health, Phase, Terminated};
-use super::super::{Update, launch, lifecycle, limits, runs};
+use super::super::{Update, adjust, launch, lifecycle, limits, runs};
 use super::{RETRY, Wake, Worker, grace};
 use crate::events::Kind;
 use crate::runtime::{self, Running, Start, StartError};
 use crate::shim::SUB_PATH;
-use crate::shim::spec::Exit;
+use crate::shim::spec::{ContainerSpec, Exit};
 
 impl Worker {
     /// Starts a container if the restart policy and its back-off permit.
@@ -135,6 +135,9 @@ impl Worker {
                 }
             }
         }
+        if let Err(message) = self.adjust(&id, &mut spec).await {
+            return self.obstacle(pod, container, "CreateContainerError", message);
+        }
         let events = &self.node.events;
         let name = &container.name;
         let start = Start {
@@ -149,6 +152,9 @@ impl Worker {
         }
         match result {
             Ok(running) => {
+                if let Some(nri) = &self.node.nri {
+                    nri.started(&running).await;
+                }
                 events.pod(
                     pod,
                     Some(name),
@@ -217,6 +223,13 @@ impl Worker {
                 Some(Instant::now())
             }
         }
+    }
+
+    /// Lets NRI plugins adjust a container. One that is not to be started is removed.
+    async fn adjust(&self, id: &str, spec: &mut ContainerSpec) -> Result<(), String> {
+        id.clone_into(&mut spec.id);
+        let adjusted = adjust::container(&self.node, spec).await;
+        adjusted.inspect_err(|_| drop(self.node.discard_containers(vec![id.to_owned()])))
     }
 
     fn enter(&self, name: &str, attempt: u32, phase: Phase) {

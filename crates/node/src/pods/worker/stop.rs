@@ -117,6 +117,12 @@ impl Worker {
     /// Takes the pod's network away; retries until it succeeds, because its addresses must not be used by the next pod before.
     async fn close_network(&self, pod: &Pod) {
         let uid = pod.uid().unwrap_or_default();
+        if let Some(nri) = &self.node.nri {
+            tokio::select! {
+                () = nri.stop_pod(&uid) => {}
+                () = self.node.shutdown.cancelled() => return,
+            }
+        }
         let directory = self.node.pod_dir(&uid);
         let mut delay = RETRY.0;
         loop {
@@ -227,6 +233,9 @@ impl Worker {
         };
         self.node.remove_containers(ended).await;
         let uid = pod.uid().unwrap_or_default();
+        if let Some(nri) = &self.node.nri {
+            nri.forget_pod(&uid).await;
+        }
         if let Some(complete) = self.node.runtime.complete() {
             complete.forget(&uid);
         }

@@ -118,8 +118,34 @@ fn make_below(
     Ok(at)
 }
 
-/// Reads the numbers of a device node of the host.
+/// What is known of a device: the numbers of the host's node, or those that were told if the host has no such node.
 pub(super) fn device(node: &DeviceNode) -> Result<Device> {
+    match (of_the_host(node), told(node)) {
+        (Ok(found), Some(told)) if found.kind != told.kind => Ok(told),
+        (Err(_), Some(told)) => Ok(told),
+        (found, _) => found,
+    }
+}
+
+/// A device whose kind and numbers were told.
+fn told(node: &DeviceNode) -> Option<Device> {
+    let kind = match node.kind.as_deref()? {
+        "c" | "u" => "c",
+        "b" => "b",
+        _ => return None,
+    };
+    let number = |number: Option<i64>| u32::try_from(number?).ok();
+    Some(Device {
+        source: PathBuf::from(node.host_path.as_deref().unwrap_or(&node.path)),
+        kind,
+        numbers: (number(node.major)?, number(node.minor)?),
+        mode: 0o666,
+        owner: (0, 0),
+    })
+}
+
+/// Reads the numbers of a device node of the host.
+fn of_the_host(node: &DeviceNode) -> Result<Device> {
     let source = Path::new(node.host_path.as_deref().unwrap_or(&node.path));
     let fd = rustix::fs::open(source, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
         .step(|| format!("device {}", node.path))?;

@@ -72,7 +72,7 @@ fn a_pod_is_held_back_until_its_claim_exists_and_is_its_own() {
 }
 
 #[test]
-fn an_exclusive_claim_is_promised_once() {
+fn an_exclusive_claim_is_reserved_for_one_pod() {
     let mut fixture = Fixture::usual();
     fixture.claim("c", allocated_on("n0", json!({})));
     fixture.pod("p", &["c"]);

@@ -1,10 +1,10 @@
-//! What scheduling attempts do to claims: reserve allocations, settle them when writes succeed or fail, and release
-//! claims that are in the way.
+//! Changes of claims by scheduling attempts: reserve allocations, settle them when writes succeed or fail, and release
+//! claims that keep a pod from its node.
 
 use super::*;
 
 impl Claims {
-    /// An attempt decided on an allocation for a claim, or joined one that is in flight.
+    /// Records that an allocation of a claim is being written for a pod, or that the pod shares one that is in flight.
     pub fn reserve(
         &mut self,
         claim: &Arc<ResourceClaim>,
@@ -58,7 +58,7 @@ impl Claims {
         state.is_some_and(|state| state.is_releasing(pod))
     }
 
-    /// The deallocation of a claim begins; with a pod, the removal of its reservation.
+    /// Records that the deallocation of a claim, or with a pod the removal of its reservation, is being written.
     pub fn release(&mut self, claim: &ResourceClaim, pod: Option<Uid>) {
         self.states.update(&claim.uid().into(), |state| {
             state.release_tried = Some(claim.version().into());

@@ -217,7 +217,7 @@ impl Claims {
         self.conflicts_seen(uid).into_iter().find(stands)
     }
 
-    /// The claims of a pod or its group that may have to give way.
+    /// The claims of a pod, or of its PodGroup, that are double-allocated or exceed a quota, and may have to yield.
     pub fn double_allocated_of(&self, pod: &PodInfo) -> Vec<Key> {
         let double_allocations = self.states.double_allocations();
         let keys = double_allocations.map(|(_, earlier)| &earlier.of);
@@ -231,8 +231,8 @@ impl Claims {
             .collect()
     }
 
-    /// Why a claim has to give way that still can, since no pod that uses it has a node: a conflict, or a quota that it
-    /// exceeds.
+    /// Why a claim has to yield: a double allocation, or a quota that it exceeds. `None` if it has no such reason, or if a
+    /// pod that uses it is on a node: then it keeps its devices.
     pub fn must_yield(
         &self,
         claim: &ResourceClaim,

@@ -1,7 +1,7 @@
 //! The scheduler's state of claims in addition to their objects, by UID.
 //!
 //! Everything about one generation of a claim is in one [`ClaimState`]: when the claim is deleted, one place decides what
-//! goes with it. A claim of which nothing is known has no entry, so that the table is as long as what goes on.
+//! goes with it. A claim without such state has no entry, so that the table grows with the work in progress only.
 
 use std::collections::VecDeque;
 
@@ -122,7 +122,7 @@ impl ClaimStates {
         }
     }
 
-    /// Whether the claim was deleted, not too long ago.
+    /// Whether the claim was deleted; true for the last [`REMEMBERED`] deletions.
     pub(super) fn is_deleted(&self, uid: &str) -> bool {
         self.deleted.contains(uid)
     }

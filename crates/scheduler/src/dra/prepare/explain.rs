@@ -75,8 +75,8 @@ impl PodDevices {
         unavailable.map(PodClaim::why_unavailable).collect()
     }
 
-    /// Why the claims cannot be allocated on a node. `None` when a claim that is allocated is in the way. `steps`: most
-    /// decisions of the search, if not the usual number.
+    /// Why the claims cannot be allocated on a node. `None` if a claim that is allocated already cannot be used there. `steps`
+    /// limits the decisions of the search; `None` for the usual limit.
     pub fn explanation(
         &self,
         node: &NodeInfo,

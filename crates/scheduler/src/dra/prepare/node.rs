@@ -1,4 +1,4 @@
-//! What there is for a pod on a node.
+//! Filter and Reserve of DynamicResources: the devices that a pod would get on a node.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl NodeChecks<'_> {
 }
 
 impl PodDevices {
-    /// Checks nodes one after the other. Until that is over no devices can be searched.
+    /// Checks nodes one after the other. Holds the lock of the allocator: no other search runs meanwhile.
     pub fn checks<'c>(&'c self, cx: &'c DraContext<'c>) -> NodeChecks<'c> {
         let request = self.request.as_ref();
         let is_simple = self.extended.is_none() && cx.node_allocatable.is_none_or(|m| m.is_empty());

@@ -98,7 +98,7 @@ proptest! {
         for (at, delta) in changes {
             domains.change(&at.to_string(), delta);
             let expected = domains.pods.values().copied().min().unwrap_or(0);
-            prop_assert_eq!(domains.fewest(), expected);
+            prop_assert_eq!(domains.min_match(), expected);
         }
     }
 }

@@ -170,13 +170,13 @@ impl Fixture {
     fn check(&self, pod: &Value, expected: &str) {
         let snapshot = self.snapshot();
         let pod = info(pod);
-        let found = match PodVolumes::prepare(&pod, &snapshot.storage) {
+        let found = match PodVolumeClaims::prepare(&pod, &snapshot.storage) {
             Err(rejection) => rejection.message(),
             Ok(None) => "no volumes".to_owned(),
             Ok(Some(volumes)) => {
                 let judge = |node: &Arc<NodeInfo>| {
                     let outcome = volumes
-                        .choose(node)
+                        .find_pod_volumes(node)
                         .and_then(|choice| zones(&volumes, node).map(|()| choice));
                     let text = match outcome {
                         Ok(choice) => {

@@ -6,7 +6,7 @@ use crate::framework::Plugin;
 use crate::node::NodeInfo;
 use crate::status::Rejection;
 
-use super::PodVolumes;
+use super::PodVolumeClaims;
 
 /// Topology labels: the current name and the deprecated one.
 const TOPOLOGY: [(&str, &str); 2] = [
@@ -21,7 +21,7 @@ const TOPOLOGY: [(&str, &str); 2] = [
 ];
 
 /// Rejects a node outside of a volume's zone. Nodes without topology labels accept all volumes.
-pub fn zones(volumes: &PodVolumes<'_>, node: &NodeInfo) -> Result<(), Rejection> {
+pub fn zones(volumes: &PodVolumeClaims<'_>, node: &NodeInfo) -> Result<(), Rejection> {
     let labels = node.labels();
     let names = || TOPOLOGY.into_iter().flat_map(|(new, old)| [new, old]);
     if !names().any(|name| labels.contains_key(name)) {

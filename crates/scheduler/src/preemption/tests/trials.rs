@@ -92,7 +92,7 @@ fn straightforward(
     }
     fits_without(&lower).map_err(|r| r.reasons)?;
     lower.sort_by(|a, b| compare_importance(a, b));
-    let (violating, harmless) = split_by_budget(&lower, rules.budgets);
+    let (violating, harmless) = split_by_pdb_violation(&lower, rules.budgets);
     let breaks = |pod: &Arc<PodInfo>| violating.iter().any(|v| v.uid == pod.uid);
     let mut removed = lower.clone();
     for pod in violating.iter().chain(&harmless) {
@@ -170,7 +170,7 @@ proptest! {
             spares: &|_| false,
         };
         for at in 0..NODES.len() {
-            let found = Candidate::new(&attempt, at, &rules).victims(&attempt, &budgets);
+            let found = Candidate::new(&attempt, at, &rules).select_victims(&attempt, &budgets);
             let found = found.map(|v| (names(&v.pods), v.violations));
             prop_assert_eq!(found, straightforward(&attempt, at, &rules));
         }
@@ -182,7 +182,7 @@ proptest! {
             unplaced.nodes[*at].as_ref().is_none_or(|r| r.code != Code::Unschedulable)
         };
         let order = (0..3).map(|i| (start + i) % 3).filter(|at| !unresolvable(at));
-        let found = order.map(|at| Candidate::new(&attempt, at, &rules).victims(&attempt, &budgets));
+        let found = order.map(|at| Candidate::new(&attempt, at, &rules).select_victims(&attempt, &budgets));
         let best = found.flatten().min_by(compare_victims).map(|v| (v.node, names(&v.pods)));
         let outcome = match preempt(&attempt, &unplaced, start, &rules) {
             Outcome::Preempt(victims) => Some((victims.node, names(&victims.pods))),

@@ -26,6 +26,8 @@ fn a_project_has_no_placeholder_left_and_is_not_written_twice() {
     }
     let main = std::fs::read_to_string(target.join("src/main.rs")).unwrap();
     assert!(main.contains("led_driver::start"), "{main}");
+    let manifest = std::fs::read_to_string(target.join("Cargo.toml")).unwrap();
+    assert!(manifest.contains("default-features = false"), "{manifest}");
     let error = project.write(&target).unwrap_err().to_string();
     assert!(error.contains("is not empty"), "{error}");
 }

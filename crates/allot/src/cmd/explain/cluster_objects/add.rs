@@ -1,10 +1,9 @@
 //! Objects of files, added to what there is.
 
-use std::collections::HashSet;
-
 use allot_model::migrate;
 use serde_json::{Value, json};
 
+use super::own_pods::OwnPods;
 use super::{ClusterObjects, identity};
 use crate::cmd::manifests::title;
 use crate::cmd::snapshot::{Kinds, completed};
@@ -28,23 +27,14 @@ pub struct Workload {
     pub title: String,
     /// The number of replicas.
     pub replicas: usize,
-    /// How many of its pods are on nodes already.
+    /// How many of its pods are on nodes already, and stay there.
     pub on_nodes: usize,
+    /// How many are on nodes and make way for others, because they need something else than the template says now.
+    pub replaced: usize,
     /// The pods to try, by namespace and name.
     pub pods: Vec<(String, String)>,
     /// Of a DaemonSet, for which each node is one question: the node of each pod to try.
     pub nodes: Option<Vec<String>>,
-}
-
-/// The pods that a workload has.
-#[derive(Default)]
-struct OwnPods {
-    /// How many are on nodes and not finished.
-    on_nodes: usize,
-    /// Those that wait for a node, by namespace and name.
-    waiting: Vec<(String, String)>,
-    /// The names of all of them, finished ones included.
-    names: HashSet<String>,
 }
 
 impl ClusterObjects {
@@ -69,6 +59,7 @@ impl ClusterObjects {
                 pods.extend(pod);
                 continue;
             };
+            let replaced = self.remove_replaced(&object);
             let OwnPods {
                 on_nodes,
                 waiting: mut own,
@@ -93,11 +84,12 @@ impl ClusterObjects {
             }
             pods.extend(own.iter().cloned());
             match replicas {
-                1 if on_nodes == 0 => added.pods.extend(own),
+                1 if on_nodes + replaced == 0 => added.pods.extend(own),
                 _ => added.workloads.push(Workload {
                     title: title(&object),
                     replicas,
                     on_nodes,
+                    replaced,
                     pods: own,
                     nodes: None,
                 }),
@@ -113,23 +105,6 @@ impl ClusterObjects {
             self.make_claims(pod);
         }
         Ok(added)
-    }
-
-    /// The pods that a workload has already.
-    fn pods_of(&self, workload: &Value) -> OwnPods {
-        let mut own = OwnPods::default();
-        for pod in self.objects.iter().filter(|o| owns(workload, o)) {
-            let (_, namespace, name) = identity(pod);
-            own.names.insert(name.clone());
-            if is_over(pod) {
-                continue;
-            }
-            match is_on_node(pod) {
-                true => own.on_nodes += 1,
-                false => own.waiting.push((namespace, name)),
-            }
-        }
-        own
     }
 
     /// Gives an object the name and the namespace that the server would.
@@ -185,8 +160,8 @@ impl ClusterObjects {
         Ok(is_pod.then_some((namespace, name)))
     }
 
-    /// A pod that is replaced is removed with its generated claims.
-    fn remove_claims_of(&mut self, namespace: &str, name: &str) {
+    /// Removes the claims that were generated for a pod.
+    pub(super) fn remove_claims_of(&mut self, namespace: &str, name: &str) {
         let Some(uid) = self
             .get("Pod", namespace, name)
             .map(|p| p["metadata"]["uid"].clone())
@@ -303,48 +278,6 @@ impl ClusterObjects {
         }
         self.put(pod);
     }
-}
-
-/// Whether an object is a pod of a workload that the server knows. Those of a Deployment belong to a ReplicaSet with its
-/// name and the hash of their template.
-pub(super) fn owns(workload: &Value, object: &Value) -> bool {
-    if object["kind"] != "Pod" {
-        return false;
-    }
-    let text = |object: &Value, pointer: &str| {
-        let text = object.pointer(pointer).and_then(Value::as_str);
-        text.unwrap_or_default().to_owned()
-    };
-    let (uid, kind) = (text(workload, "/metadata/uid"), text(workload, "/kind"));
-    let namespace = text(workload, "/metadata/namespace");
-    if uid.is_empty() {
-        return false;
-    }
-    let owners = object.pointer("/metadata/ownerReferences");
-    let owners = owners.and_then(Value::as_array).into_iter().flatten();
-    let mut controllers = owners.filter(|owner| owner["controller"] == true);
-    let replica_set = format!(
-        "{}-{}",
-        text(workload, "/metadata/name"),
-        text(object, "/metadata/labels/pod-template-hash")
-    );
-    namespace == text(object, "/metadata/namespace")
-        && controllers.any(|owner| match kind == "Deployment" {
-            true => owner["kind"] == "ReplicaSet" && owner["name"] == *replica_set,
-            false => owner["uid"] == *uid,
-        })
-}
-
-/// Whether a pod has finished or is being deleted, so that its workload needs another one.
-pub(super) fn is_over(pod: &Value) -> bool {
-    let phase = pod.pointer("/status/phase").and_then(Value::as_str);
-    matches!(phase, Some("Succeeded" | "Failed")) || !pod["metadata"]["deletionTimestamp"].is_null()
-}
-
-/// Whether a pod is bound to a node.
-pub(super) fn is_on_node(pod: &Value) -> bool {
-    let node = pod.pointer("/spec/nodeName").and_then(Value::as_str);
-    node.is_some_and(|node| !node.is_empty())
 }
 
 /// The number of pods of a workload; `None` for other objects, and for a DaemonSet, whose number the nodes decide.

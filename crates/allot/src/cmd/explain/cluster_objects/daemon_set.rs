@@ -8,7 +8,8 @@ use k8s_openapi::api::apps::v1::DaemonSetSpec;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
 
-use super::add::{MOST_REPLICAS, Workload, is_on_node, is_over, owns, pod_of_template};
+use super::add::{MOST_REPLICAS, Workload, pod_of_template};
+use super::own_pods::{is_on_node, is_over, owns};
 use super::{ClusterObjects, identity};
 use crate::cmd::manifests::{title, typed};
 
@@ -39,6 +40,7 @@ impl ClusterObjects {
         let nodes: Vec<Node> = typed(&self.objects, "Node")?;
         let wanted = nodes.iter().filter(|node| wants_pod_on(&spec, node));
         let wanted: Vec<String> = wanted.filter_map(|n| n.metadata.name.clone()).collect();
+        let replaced = self.remove_replaced(set);
         let mut own = self.daemon_pods(set).with_context(unreadable)?;
         let (mut on_nodes, mut pods, mut of) = (0, Vec::new(), Vec::new());
         let replicas = wanted.len();
@@ -65,12 +67,14 @@ impl ClusterObjects {
             title: title(set),
             replicas,
             on_nodes,
+            replaced,
             pods,
             nodes: Some(of),
         })
     }
 
-    /// The pods of the set, by the node that each is on or is meant for.
+    /// The pods of the set, by the node that each is on or is meant for. In a rolling update with a surge a node has the next
+    /// pod beside the one that runs: that counts.
     fn daemon_pods(&self, set: &Value) -> anyhow::Result<HashMap<String, OwnPod>> {
         let mut found = HashMap::new();
         for object in self.objects.iter().filter(|object| owns(set, object)) {
@@ -83,7 +87,11 @@ impl ClusterObjects {
                 true => OwnPod::OnNode,
                 false => OwnPod::Waiting((namespace, name)),
             };
-            found.insert(target_node(&pod), own);
+            let node = target_node(&pod);
+            let runs = matches!(own, OwnPod::OnNode);
+            if runs || !found.contains_key(&node) {
+                found.insert(node, own);
+            }
         }
         Ok(found)
     }

@@ -3,8 +3,8 @@
 use allot_allocator::explain::RequestExplanation;
 use serde::Serialize;
 
-use super::Report;
-use super::groups::{failing, groups, unusable};
+use super::groups::{failing, nearest_group, unusable};
+use super::{NotShown, Report};
 use crate::cmd::count;
 
 /// Why a pod waits.
@@ -20,7 +20,24 @@ pub struct Cause {
     pub nearest: Option<String>,
 }
 
+impl Cause {
+    /// The reason cannot be found out.
+    pub fn not_shown(error: &NotShown) -> Self {
+        let lacking = &error.lacking;
+        Self {
+            fits: false,
+            reason: format!("why cannot be said without the right to list {lacking}"),
+            nearest: None,
+        }
+    }
+}
+
 impl Report {
+    /// What keeps the answer from being certain.
+    pub(super) fn partly_known(&self) -> String {
+        format!("not all is known of {}", self.hidden.join(", "))
+    }
+
     /// Why the pod waits; `None` for one that runs or has finished.
     pub fn cause(&self) -> Option<Cause> {
         let because = |reason: String| Cause {
@@ -55,17 +72,26 @@ impl Report {
             }));
         }
         if self.fits {
+            let reason = match (self.hidden.is_empty(), &self.scheduler_says) {
+                (true, _) => "it fits, and waits for its turn".to_owned(),
+                (false, None) => format!("it may fit: {}", self.partly_known()),
+                (false, Some(says)) => {
+                    format!(
+                        "it may fit: {}; the scheduler says: {says}",
+                        self.partly_known()
+                    )
+                }
+            };
             return Some(Cause {
                 fits: true,
-                reason: "it fits, and waits for its turn".to_owned(),
+                reason,
                 nearest: self.would_go_to.as_ref().map(|place| place.node.clone()),
             });
         }
         if let Some(why) = self.gang.as_ref().and_then(super::Gang::why) {
             return Some(because(why));
         }
-        let groups = groups(&self.nodes);
-        let Some(nearest) = groups.first() else {
+        let Some(nearest) = nearest_group(&self.nodes) else {
             return Some(because("there are no nodes".to_owned()));
         };
         let mut reason = nearest.rejected.reason.clone();
@@ -76,6 +102,9 @@ impl Report {
             let separator = if index == 0 { ": " } else { "; " };
             reason += separator;
             reason += &sentence(request);
+            if let Some(hint) = key_hint(request) {
+                reason += hint;
+            }
         }
         for pool in nearest.explanation.iter().flat_map(|e| &e.unusable_pools) {
             reason += &format!("; {}", unusable(pool));
@@ -105,6 +134,12 @@ pub(super) fn sentence(request: &RequestExplanation) -> String {
     }
     let (name, devices) = (&request.request, count(needs, "device"));
     format!("request {name} needs {devices}: {}", parts.join(", "))
+}
+
+/// `; did you mean model?`, of a selector that asks for a key which no device has.
+fn key_hint(request: &RequestExplanation) -> Option<&str> {
+    let reason = &request.nearest.as_ref()?.reason;
+    reason.find("; did you mean ").map(|at| &reason[at..])
 }
 
 /// Without `claim team/train-0-gpu: ` in front.

@@ -27,15 +27,19 @@ pub(super) fn groups(answers: &[Answer]) -> Vec<Group<'_>> {
         };
         match groups.iter_mut().find(same) {
             Some(group) => group.nodes.push(&answer.node),
-            None => groups.push(Group {
-                rejected,
-                explanation: answer.explanation.as_ref(),
-                unavailable: &answer.unavailable,
-                nodes: vec![&answer.node],
-            }),
+            None => groups.push(Group::of(answer, rejected)),
         }
     }
     groups
+}
+
+/// The verdict of the nearest node, which represents the first of the [`groups`], without the other nodes.
+pub(super) fn nearest_group(answers: &[Answer]) -> Option<Group<'_>> {
+    let rejected = answers.iter();
+    let rejected = rejected.filter_map(|answer| Some((answer, answer.rejected.as_ref()?)));
+    // The first of equally near ones.
+    let nearest = rejected.min_by_key(|(answer, _)| Reverse(answer.rank));
+    nearest.map(|(answer, rejected)| Group::of(answer, rejected))
 }
 
 /// The key of equal explanations.
@@ -91,6 +95,15 @@ pub(super) struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
+    fn of(answer: &'a Answer, rejected: &'a Rejected) -> Self {
+        Self {
+            rejected,
+            explanation: answer.explanation.as_ref(),
+            unavailable: &answer.unavailable,
+            nodes: vec![&answer.node],
+        }
+    }
+
     /// The requests for which too few devices are left.
     pub(super) fn failed_requests(&self) -> impl Iterator<Item = &'a RequestExplanation> + use<'a> {
         let requests = self.explanation.into_iter().flat_map(|e| &e.requests);

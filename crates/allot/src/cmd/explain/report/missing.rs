@@ -56,6 +56,26 @@ pub(super) fn template(loaded: &LoadedScheduler, pod: &PodInfo) -> Option<String
     ))
 }
 
+/// Refuses to answer about a pod that exists in files only, whose claims would be made from a template that is not shown.
+///
+/// # Errors
+/// There is such a template.
+pub(super) fn hidden_template(loaded: &LoadedScheduler, pod: &PodInfo) -> anyhow::Result<()> {
+    let (namespace, name) = (&*pod.key.namespace, &*pod.key.name);
+    let is_new = loaded
+        .new
+        .contains(&(namespace.to_owned(), name.to_owned()));
+    if let (true, Some(hidden)) = (is_new, loaded.unseen("ResourceClaimTemplate", namespace))
+        && let Some((claim, template)) = templates(pod).next()
+    {
+        anyhow::bail!(
+            "claim {claim:?} of pod {namespace}/{name} is made from ResourceClaimTemplate {namespace}/{template}, and \
+             there is no right to list {hidden}: add the template with -f"
+        );
+    }
+    Ok(())
+}
+
 /// Reports a PodGroup that the pod names and that does not exist.
 pub(super) fn group(loaded: &LoadedScheduler, pod: &PodInfo) -> Option<String> {
     let namespace = &*pod.key.namespace;

@@ -55,7 +55,7 @@ impl Report {
             gang.print_head(pod, self.fits, self.hidden.is_empty(), out)?;
             gang.print(pod, None, out)?;
             if gang.fits && !self.hidden.is_empty() {
-                writeln!(out, "  not all is known of {}", self.hidden.join(", "))?;
+                writeln!(out, "  {}", self.partly_known())?;
             }
         } else {
             self.print_alone(out)?;
@@ -132,11 +132,12 @@ impl Report {
             0 => writeln!(out, "pod {pod} fits on none of {nodes}"),
             _ if self.hidden.is_empty() => writeln!(out, "pod {pod} fits on {fitting} of {nodes}"),
             _ => {
-                let hidden = self.hidden.join(", ");
-                writeln!(
-                    out,
-                    "pod {pod} may fit on {fitting} of {nodes}: not all is known of {hidden}"
-                )
+                let partly = self.partly_known();
+                writeln!(out, "pod {pod} may fit on {fitting} of {nodes}: {partly}")?;
+                match &self.scheduler_says {
+                    Some(says) => writeln!(out, "  the scheduler says: {says}"),
+                    None => Ok(()),
+                }
             }
         }
     }

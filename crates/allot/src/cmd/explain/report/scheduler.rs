@@ -5,6 +5,7 @@ use allot_scheduler::pod::{PodInfo, scheduler_name};
 use serde_json::Value;
 
 use crate::cmd::explain::cluster_objects::LoadedScheduler;
+use crate::cmd::snapshot::PodEvent;
 use crate::cmd::some;
 
 /// The field of the pod that names its scheduler, in place of a plugin.
@@ -41,6 +42,25 @@ pub(super) fn absent(loaded: &LoadedScheduler, pod: &PodInfo) -> anyhow::Result<
         some(&profiles)
     );
     Ok((format!("no scheduler named {wanted} runs here"), advice))
+}
+
+/// The reason of the scheduler's events about a pod that it cannot place.
+pub(super) const FAILED: &str = "FailedScheduling";
+
+/// The last that the scheduler said of a pod which it could not place: in an event, or in the pod's condition.
+pub(super) fn last_word(pod: &PodInfo, events: &[PodEvent]) -> Option<String> {
+    let event = events.iter().find(|event| event.reason == FAILED);
+    let conditions = pod
+        .pod
+        .status
+        .iter()
+        .flat_map(|s| s.conditions.iter().flatten());
+    let mut conditions = conditions.filter(|c| c.type_ == "PodScheduled" && c.status == "False");
+    let condition = || conditions.find_map(|c| c.message.clone());
+    let text = event
+        .map(|event| event.message.clone())
+        .or_else(condition)?;
+    Some(text.trim().trim_end_matches('.').to_owned()).filter(|text| !text.is_empty())
 }
 
 /// The last of the events that a scheduler reported, of those that were read: name of the pod, and message.

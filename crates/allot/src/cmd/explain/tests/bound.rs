@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::super::Outcome;
 use super::super::pending::Pending;
 use super::*;
 
@@ -143,7 +144,10 @@ fn regression_a_pod_that_waits_for_its_devices_is_not_well() {
         let mut loaded = loaded(&without_node(&claim));
         let report = Report::new(&mut loaded, "default", "p").expect("a report");
         assert_eq!(report.lacks_nothing(), is_ready, "{report:?}");
-        assert_eq!(Pending::new(&mut loaded, None).all_fit(), is_ready);
+        assert_eq!(
+            Pending::new(&mut loaded, None).outcome(),
+            Outcome::of(is_ready)
+        );
     }
 }
 

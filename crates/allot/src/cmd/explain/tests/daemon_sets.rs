@@ -73,16 +73,19 @@ fn only_the_nodes_that_a_daemon_set_selects_count() {
     assert!(fits);
 }
 
+/// A pod of the set, on a node.
+fn own(name: &str, claim: &str, node: &str) -> Value {
+    let mut own = pod(name, json!({"resourceClaimTemplateName": "t"}));
+    own["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1",
+        "kind": "DaemonSet", "name": "mon", "uid": "m", "controller": true}]);
+    own["spec"]["nodeName"] = json!(node);
+    own["status"] = json!({"phase": "Running",
+        "resourceClaimStatuses": [{"name": "c", "resourceClaimName": claim}]});
+    own
+}
+
 #[test]
 fn the_pods_that_a_daemon_set_has_are_not_in_its_way() {
-    let own = |name: &str, claim: &str, node: &str| {
-        let mut own = pod(name, json!({"resourceClaimName": claim}));
-        own["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1",
-            "kind": "DaemonSet", "name": "mon", "uid": "m", "controller": true}]);
-        own["spec"]["nodeName"] = json!(node);
-        own["status"] = json!({"phase": "Running"});
-        own
-    };
     let running = vec![
         own("mon-1", "one", "a"),
         held("one", "a", json!(["x"]), Some("mon-1")),
@@ -91,6 +94,26 @@ fn the_pods_that_a_daemon_set_has_are_not_in_its_way() {
     let expected = "DaemonSet default/mon: on 1 node, fits on 1 of 2 more\n  on c\n  1 node: ";
     assert!(text.starts_with(expected) && !fits, "{text}");
     assert_eq!(value["onNodes"], 1);
+}
+
+/// The next pod of an update with a surge, which waits for the device, stood for the one that runs.
+#[test]
+fn regression_the_next_pod_of_a_node_does_not_hide_the_one_that_runs() {
+    let running = own("mon-1", "one", "a");
+    let held = held("one", "a", json!(["x"]), Some("mon-1"));
+    let mut next = own("mon-2", "two", "a");
+    next["spec"]["nodeName"] = Value::Null;
+    next["status"] = json!({"phase": "Pending"});
+    allot_controllers::daemonset::pin(&mut next, "a");
+    let (first, second) = (vec![running.clone(), next.clone()], vec![next, running]);
+    for pods in [first, second] {
+        let (text, value, _) = told(json!({}), [pods, vec![held.clone()]].concat());
+        assert!(
+            text.contains(": on 1 node, fits on 1 of 2 more\n"),
+            "{text}"
+        );
+        assert_eq!(value["onNodes"], 1);
+    }
 }
 
 /// Without nodes it would fit on all of none.

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::super::Outcome;
 use super::super::pending::Pending;
 use super::*;
 
@@ -50,7 +51,7 @@ fn pods_that_wait_for_the_same_reason_are_one_line() {
 
     let told = |namespace: Option<&str>, json: bool| {
         let pending = Pending::new(&mut loaded(&objects), namespace);
-        assert!(!pending.all_fit());
+        assert_eq!(pending.outcome(), Outcome::DoesNotFit);
         let mut out = Vec::new();
         pending.print(&mut out, json).expect("written");
         String::from_utf8(out).expect("UTF-8")

@@ -19,23 +19,40 @@ fn read(node: &PartialObjectMeta<Node>) -> anyhow::Result<InjectedFailures> {
     }
 }
 
-/// Changes the failures of a node, if it exists and the function changes something.
+/// Notes failures of a node.
+///
+/// # Errors
+/// There is no such node, or it cannot be changed.
+pub(super) async fn note(
+    nodes: &Api<Node>,
+    name: &str,
+    add: impl FnMut(&mut InjectedFailures),
+) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        change(nodes, name, add).await?,
+        "there is no Node {name}, on which its drivers read what has failed: start its node agent, which registers it, or \
+         restore the Node"
+    );
+    Ok(())
+}
+
+/// Changes the failures of a node, if the function changes something. Whether the node exists.
 pub(super) async fn change(
     nodes: &Api<Node>,
     name: &str,
     mut change: impl FnMut(&mut InjectedFailures),
-) -> anyhow::Result<()> {
+) -> anyhow::Result<bool> {
     for _ in 0..TRIES {
         let node = nodes.get_metadata_opt(name).await;
         let Some(node) = node.context("cannot read the node")? else {
-            return Ok(());
+            return Ok(false);
         };
         let before = read(&node)?;
         let mut failures = before.clone();
         change(&mut failures);
         failures.retain(|_, devices| !devices.is_empty());
         if failures == before {
-            return Ok(());
+            return Ok(true);
         }
         let text = match failures.is_empty() {
             true => None,
@@ -51,7 +68,9 @@ pub(super) async fn change(
             .await
         {
             Err(kube::Error::Api(status)) if status.is_conflict() => {}
-            result => return result.map(drop).context("cannot change the node"),
+            // It was deleted meanwhile.
+            Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(false),
+            result => return result.map(|_| true).context("cannot change the node"),
         }
     }
     anyhow::bail!("node {name} changes all the time")
@@ -100,6 +119,27 @@ pub(super) fn remove(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The command said that the device had failed, and nothing had changed.
+    #[tokio::test]
+    async fn regression_failures_of_a_node_that_is_missing_are_an_error() {
+        let service = tower::service_fn(|_: http::Request<kube::client::Body>| async move {
+            let status = json!({
+                "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404,
+            });
+            let response = http::Response::builder().status(404);
+            let body = kube::client::Body::from(status.to_string().into_bytes());
+            Ok::<_, std::convert::Infallible>(response.body(body).expect("a response"))
+        });
+        let nodes = Api::all(kube::Client::new(service, "default"));
+        let hot = InjectedFailure::default();
+        let noted = note(&nodes, "n", |all| add(all, "a", "gpu-0", &hot)).await;
+        let error = noted.expect_err("there is no such node").to_string();
+        assert!(error.starts_with("there is no Node n"), "{error}");
+        // There is nothing to take back.
+        let taken = change(&nodes, "n", |all| drop(remove(all, None, None))).await;
+        assert!(!taken.expect("no error"));
+    }
 
     #[test]
     fn failures_add_up_and_are_removed_by_device_and_driver() {

@@ -163,3 +163,29 @@ fn regression_kinds_with_other_plurals_are_validated() {
         assert!(!found.is_empty(), "{kind}");
     }
 }
+
+/// `explain -f` said on which nodes a pod fits that the server never takes.
+#[test]
+fn regression_names_that_the_server_refuses_are_refused() {
+    let pod = |metadata: Value| {
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata,
+            "spec": {"containers": [{"name": "c", "image": "x"}]}})
+    };
+    let refused = |object: Value| {
+        let found = problems(&object, Release::DEFAULT, false);
+        found
+            .into_iter()
+            .map(|(field, _)| field)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(refused(pod(json!({"name": "größe"}))), ["metadata.name"]);
+    assert_eq!(refused(pod(json!({"generateName": "P_"}))).len(), 2);
+    assert_eq!(
+        refused(pod(json!({"name": "p", "labels": {"a b": "c"}}))),
+        ["metadata.labels"]
+    );
+    assert!(refused(pod(json!({"name": "p"}))).is_empty());
+    assert!(refused(pod(json!({"generateName": "p-"}))).is_empty());
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}});
+    assert!(refused(node).is_empty());
+}

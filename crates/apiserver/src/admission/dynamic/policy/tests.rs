@@ -52,7 +52,7 @@ fn refused(file: &Value, case: &Value) -> Option<String> {
         answers: &answers,
     };
     loop {
-        let refusals = policy.refusals(&scene);
+        let refusals = policy.judge(&scene).refusals;
         let wanted = answers.wanted();
         if wanted.is_empty() {
             return refusals.into_iter().next().map(|refusal| refusal.message);

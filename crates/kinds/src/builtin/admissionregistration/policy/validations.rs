@@ -114,6 +114,7 @@ fn annotation(
         .compile(expression, ResultType::TextOrNull, true)
         .program
     {
-        errors.push(Error::invalid(&at, BadValue::from(sent), error));
+        let detail = error.to_string();
+        errors.push(Error::invalid(&at, BadValue::from(sent), detail));
     }
 }

@@ -278,14 +278,33 @@ fn transitions(now: &Reported<'_>, before: &Reported<'_>, path: &Path, errors: &
     }
 }
 
-/// Intervals such as `1,3-5`, and how many indexes are in them.
-pub(super) fn intervals(text: &str, completions: i64) -> Result<i64, String> {
+/// Why a text is not a list of intervals of indexes; the texts are upstream's.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum IntervalError {
+    #[error("non-increasing order, previous: {previous}, current: {current}")]
+    Order { previous: i64, current: i64 },
+    #[error(
+        "the fragment {} violates the requirement that an index interval can have at most two parts separated by '-'",
+        quote(.0)
+    )]
+    Parts(String),
+    #[error("cannot convert string to integer for index: {}", quote(.0))]
+    NotANumber(String),
+    #[error("too large index: {}", quote(.0))]
+    TooLarge(String),
+}
+
+/// The number of indexes in a list of intervals such as `1,3-5`. All indexes must be smaller than `completions`.
+pub(super) fn intervals(text: &str, completions: i64) -> Result<i64, IntervalError> {
     let mut total = 0;
     let mut last: Option<i64> = None;
     for part in text.split(',').filter(|_| !text.is_empty()) {
         let (from, to) = interval(part, completions)?;
-        if let Some(last) = last.filter(|last| *last >= from) {
-            return Err(out_of_order(last, from));
+        if let Some(previous) = last.filter(|last| *last >= from) {
+            return Err(IntervalError::Order {
+                previous,
+                current: from,
+            });
         }
         total += to - from + 1;
         last = Some(to);
@@ -293,28 +312,17 @@ pub(super) fn intervals(text: &str, completions: i64) -> Result<i64, String> {
     Ok(total)
 }
 
-fn out_of_order(previous: i64, current: i64) -> String {
-    format!("non-increasing order, previous: {previous}, current: {current}")
-}
-
-fn interval(part: &str, completions: i64) -> Result<(i64, i64), String> {
+/// The first and the last index of an interval.
+fn interval(part: &str, completions: i64) -> Result<(i64, i64), IntervalError> {
     let limits: Vec<&str> = part.split('-').collect();
     if limits.len() > 2 {
-        return Err(format!(
-            "the fragment {} violates the requirement that an index interval can have at most two parts separated by \
-             '-'",
-            quote(part)
-        ));
+        return Err(IntervalError::Parts(part.to_owned()));
     }
     let index = |text: &str| {
-        let number = text.parse::<i64>().map_err(|_| {
-            format!(
-                "cannot convert string to integer for index: {}",
-                quote(text)
-            )
-        })?;
+        let number = text.parse::<i64>();
+        let number = number.map_err(|_| IntervalError::NotANumber(text.to_owned()))?;
         if number >= completions {
-            return Err(format!("too large index: {}", quote(text)));
+            return Err(IntervalError::TooLarge(text.to_owned()));
         }
         Ok(number)
     };
@@ -324,7 +332,10 @@ fn interval(part: &str, completions: i64) -> Result<(i64, i64), String> {
     };
     let to = index(to)?;
     if from >= to {
-        return Err(out_of_order(from, to));
+        return Err(IntervalError::Order {
+            previous: from,
+            current: to,
+        });
     }
     Ok((from, to))
 }

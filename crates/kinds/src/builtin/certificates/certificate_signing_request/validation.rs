@@ -49,12 +49,10 @@ const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
 /// Checks a request and its conditions.
 pub(super) fn validate(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
-    if let Err(why) = parse(text(spec, "request")) {
-        errors.push(Error::invalid(
-            &path.child("request"),
-            &spec["request"],
-            why,
-        ));
+    if let Err(error) = parse(text(spec, "request")) {
+        let detail = error.to_string();
+        let at = path.child("request");
+        errors.push(Error::invalid(&at, &spec["request"], detail));
     }
     let at = path.child("usages");
     let usages = list(spec, "usages");
@@ -93,9 +91,10 @@ pub(super) fn validate(object: &Value, errors: &mut ErrorList) {
         ));
     }
     conditions(list(&object["status"], "conditions"), errors);
-    if let Err(why) = certificates(text(&object["status"], "certificate")) {
+    if let Err(error) = certificates(text(&object["status"], "certificate")) {
         let at = Path::new("status").child("certificate");
-        errors.push(Error::invalid(&at, "<certificate data>", why));
+        let detail = error.to_string();
+        errors.push(Error::invalid(&at, "<certificate data>", detail));
     }
 }
 
@@ -141,8 +140,28 @@ pub(super) fn validate_update(object: &Value, old: &Value, part: Part, errors: &
     }
 }
 
-/// Whether the base64 text contains only PEM certificates; empty is valid.
-fn certificates(data: &str) -> Result<(), String> {
+/// Why `status.certificate` is invalid.
+#[derive(Debug, thiserror::Error)]
+enum CertificateError {
+    #[error("only CERTIFICATE PEM blocks are allowed, found {0:?}")]
+    Block(String),
+    #[error("x509: malformed certificate")]
+    Malformed,
+    #[error("must contain at least one CERTIFICATE PEM block")]
+    NoBlock,
+}
+
+/// Why `spec.request` is invalid.
+#[derive(Debug, thiserror::Error)]
+enum RequestError {
+    #[error("PEM block type must be CERTIFICATE REQUEST")]
+    Block,
+    #[error("{0}")]
+    Malformed(String),
+}
+
+/// Checks that the base64 text contains only PEM certificates; empty is valid.
+fn certificates(data: &str) -> Result<(), CertificateError> {
     let bytes = STANDARD.decode(data).unwrap_or_default();
     if bytes.is_empty() {
         return Ok(());
@@ -150,32 +169,29 @@ fn certificates(data: &str) -> Result<(), String> {
     let mut blocks = 0;
     for block in x509_parser::pem::Pem::iter_from_buffer(&bytes).map_while(Result::ok) {
         if block.label != "CERTIFICATE" {
-            let found = &block.label;
-            return Err(format!(
-                "only CERTIFICATE PEM blocks are allowed, found {found:?}"
-            ));
+            return Err(CertificateError::Block(block.label));
         }
-        block
-            .parse_x509()
-            .map_err(|_| "x509: malformed certificate")?;
+        let parsed = block.parse_x509();
+        parsed.map_err(|_| CertificateError::Malformed)?;
         blocks += 1;
     }
     match blocks {
-        0 => Err("must contain at least one CERTIFICATE PEM block".to_owned()),
+        0 => Err(CertificateError::NoBlock),
         _ => Ok(()),
     }
 }
 
-/// Whether the base64 text is a request in PEM.
-fn parse(request: &str) -> Result<(), String> {
-    let wrong_type = || "PEM block type must be CERTIFICATE REQUEST".to_owned();
-    let bytes = STANDARD.decode(request).map_err(|_| wrong_type())?;
-    let (_, pem) = x509_parser::pem::parse_x509_pem(&bytes).map_err(|_| wrong_type())?;
+/// Checks that the base64 text is a certificate signing request in PEM.
+fn parse(request: &str) -> Result<(), RequestError> {
+    let bytes = STANDARD.decode(request);
+    let bytes = bytes.map_err(|_| RequestError::Block)?;
+    let pem = x509_parser::pem::parse_x509_pem(&bytes);
+    let (_, pem) = pem.map_err(|_| RequestError::Block)?;
     if pem.label != "CERTIFICATE REQUEST" {
-        return Err(wrong_type());
+        return Err(RequestError::Block);
     }
-    let parsed = X509CertificationRequest::from_der(&pem.contents);
-    parsed.map(drop).map_err(|error| error.to_string())
+    let parsed = X509CertificationRequest::from_der(&pem.contents).map(drop);
+    parsed.map_err(|error| RequestError::Malformed(error.to_string()))
 }
 
 /// A signer's name: a domain and a path.

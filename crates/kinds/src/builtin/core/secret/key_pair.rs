@@ -17,24 +17,44 @@ pub(super) fn warnings(secret: &Value) -> Vec<String> {
     }
     let data = |key: &str| STANDARD.decode(text(&secret["data"], key));
     let [certificate, key] = ["tls.crt", "tls.key"].map(|key| data(key).unwrap_or_default());
-    load(&certificate, &key).err().into_iter().collect()
+    let error = load(&certificate, &key).err();
+    error.iter().map(ToString::to_string).collect()
 }
 
-/// Go's text about what keeps a pair from being loaded.
-fn load(certificate: &[u8], key: &[u8]) -> Result<(), String> {
+/// Why a certificate and its key cannot be loaded; the texts are those of Go's `tls.X509KeyPair`.
+#[derive(Debug, thiserror::Error)]
+enum KeyPairError {
+    #[error("tls: failed to find any PEM data in {0} input")]
+    NoPem(&'static str),
+    #[error(
+        "tls: failed to find certificate PEM data in certificate input, but did find a private key; PEM inputs may have been switched"
+    )]
+    KeyForCertificate,
+    #[error(
+        "tls: failed to find \"{CERTIFICATE}\" PEM block in certificate input after skipping PEM blocks of the following types: [{0}]"
+    )]
+    NoCertificate(String),
+    #[error("tls: found a certificate rather than a key in the PEM for the private key")]
+    CertificateForKey,
+    #[error(
+        "tls: failed to find PEM block with type ending in \"PRIVATE KEY\" in key input after skipping PEM blocks of the following types: [{0}]"
+    )]
+    NoKey(String),
+    #[error("x509: malformed certificate")]
+    Certificate,
+    #[error("tls: failed to parse private key")]
+    Key,
+}
+
+/// Checks that a certificate and its key can be loaded, as Go's `tls.X509KeyPair`.
+fn load(certificate: &[u8], key: &[u8]) -> Result<(), KeyPairError> {
     let found = blocks(certificate);
     let Some(first) = found.iter().find(|block| block.label == CERTIFICATE) else {
         let types: Vec<&str> = found.iter().map(|block| block.label.as_str()).collect();
         return Err(match types.as_slice() {
-            [] => "tls: failed to find any PEM data in certificate input".to_owned(),
-            [only] if only.ends_with("PRIVATE KEY") => {
-                "tls: failed to find certificate PEM data in certificate input, but did find a private key; PEM inputs may have been switched"
-                    .to_owned()
-            }
-            types => format!(
-                "tls: failed to find \"{CERTIFICATE}\" PEM block in certificate input after skipping PEM blocks of the following types: [{}]",
-                types.join(" ")
-            ),
+            [] => KeyPairError::NoPem("certificate"),
+            [only] if only.ends_with("PRIVATE KEY") => KeyPairError::KeyForCertificate,
+            types => KeyPairError::NoCertificate(types.join(" ")),
         });
     };
     let found = blocks(key);
@@ -42,28 +62,21 @@ fn load(certificate: &[u8], key: &[u8]) -> Result<(), String> {
     let Some(key) = found.iter().find(|block| is_key(&block.label)) else {
         let types: Vec<&str> = found.iter().map(|block| block.label.as_str()).collect();
         return Err(match types.as_slice() {
-            [] => "tls: failed to find any PEM data in key input".to_owned(),
-            [CERTIFICATE] => {
-                "tls: found a certificate rather than a key in the PEM for the private key"
-                    .to_owned()
-            }
-            types => format!(
-                "tls: failed to find PEM block with type ending in \"PRIVATE KEY\" in key input after skipping PEM blocks of the following types: [{}]",
-                types.join(" ")
-            ),
+            [] => KeyPairError::NoPem("key"),
+            [CERTIFICATE] => KeyPairError::CertificateForKey,
+            types => KeyPairError::NoKey(types.join(" ")),
         });
     };
-    first
-        .parse_x509()
-        .map_err(|_| "x509: malformed certificate")?;
-    // All forms of a key are sequences.
+    let parsed = first.parse_x509();
+    parsed.map_err(|_| KeyPairError::Certificate)?;
+    // Every encoding of a private key is an ASN.1 sequence.
     match key.contents.first() {
         Some(0x30) => Ok(()),
-        _ => Err("tls: failed to parse private key".to_owned()),
+        _ => Err(KeyPairError::Key),
     }
 }
 
-/// The blocks of a text in PEM; what cannot be read is skipped, as Go does.
+/// The PEM blocks of a text. Malformed ones are skipped, as Go does.
 fn blocks(text: &[u8]) -> Vec<Pem> {
     Pem::iter_from_buffer(text).filter_map(Result::ok).collect()
 }
@@ -73,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pairs_that_cannot_be_loaded_are_told_in_the_words_of_go() {
+    fn errors_have_the_texts_of_go() {
         let block = |label: &str| format!("-----BEGIN {label}-----\nMAA=\n-----END {label}-----\n");
         let (certificate, key) = (block(CERTIFICATE), block("PRIVATE KEY"));
         let cases = [
@@ -106,11 +119,12 @@ mod tests {
         ];
         for (certificate, key, text) in cases {
             let error = load(certificate.as_bytes(), key.as_bytes()).unwrap_err();
+            let error = error.to_string();
             assert!(error.contains(text), "{error}");
         }
         let other = block("X");
         assert_eq!(
-            load(other.as_bytes(), b"").unwrap_err(),
+            load(other.as_bytes(), b"").unwrap_err().to_string(),
             "tls: failed to find \"CERTIFICATE\" PEM block in certificate input after skipping PEM blocks of the following types: [X]"
         );
     }

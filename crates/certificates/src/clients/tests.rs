@@ -14,7 +14,8 @@ use rustls::{
 };
 
 use super::*;
-use crate::identity::MASTERS;
+
+const MASTERS: &str = "system:masters";
 
 static VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
 
@@ -28,9 +29,16 @@ struct Signer {
 
 impl Signer {
     fn new() -> Self {
-        let key = KeyPair::generate().unwrap();
+        Self::between(1975, 4096, &KeyPair::generate().unwrap())
+    }
+
+    /// One that is valid from the start of a year to that of another.
+    fn between(first: i32, last: i32, key: &KeyPair) -> Self {
+        let key = KeyPair::from_pem(&key.serialize_pem()).unwrap();
         let mut params = CertificateParams::default();
         params.distinguished_name = subject("kubernetes");
+        params.not_before = rcgen::date_time_ymd(first, 1, 1);
+        params.not_after = rcgen::date_time_ymd(last, 1, 1);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let certificate = params.self_signed(&key).unwrap();
         let issuer = Issuer::new(params, key);
@@ -44,6 +52,12 @@ impl Signer {
         let signed = params.signed_by(key, &self.issuer).unwrap();
         vec![signed.der().clone()]
     }
+}
+
+/// About the start of a year.
+fn start_of(year: u64) -> UnixTime {
+    let since_1970 = std::time::Duration::from_secs((year - 1970) * 31_556_952);
+    UnixTime::since_unix_epoch(since_1970)
 }
 
 fn subject(name: &str) -> DistinguishedName {
@@ -91,7 +105,7 @@ impl Side {
     fn of(signer: &Signer) -> Self {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let pem = signer.certificate.pem();
-        let authorities = Authorities::read(&pem, provider.clone()).unwrap();
+        let authorities = Authorities::read(pem.as_bytes(), provider.clone()).unwrap();
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -157,12 +171,12 @@ impl Side {
     }
 
     fn presented(&self, connection: &ServerConnection) -> Presented {
-        let chain = connection.peer_certificates().unwrap();
-        Presented::new(&self.authorities, chain, UnixTime::now())
+        Presented::new(connection.peer_certificates().unwrap())
     }
 
-    fn user(&self, connection: &ServerConnection) -> Result<Option<User>, SubjectError> {
-        self.presented(connection).user(UnixTime::now())
+    fn user(&self, connection: &ServerConnection) -> Result<Option<Identity>, SubjectError> {
+        let now = UnixTime::now();
+        self.presented(connection).identity(&self.authorities, now)
     }
 }
 
@@ -263,14 +277,75 @@ fn regression_a_connection_does_not_outlive_its_certificate() {
     until_2200.not_after = rcgen::date_time_ymd(2200, 1, 1);
     let client = side.client(signer.sign(&until_2200, &key), &key, &TLS13);
     let presented = side.presented(&side.connect(&client).unwrap());
-    let at = |year: u64| {
-        let since_1970 = std::time::Duration::from_secs((year - 1970) * 31_557_600);
-        presented.user(UnixTime::since_unix_epoch(since_1970))
-    };
+    let at = |year| presented.identity(&side.authorities, start_of(year));
     for year in [2030, 2199] {
         assert!(matches!(at(year), Ok(Some(user)) if user.name == "admin"));
     }
     for year in [2201, 2500] {
         assert!(matches!(at(year), Err(SubjectError::Untrusted(_))));
     }
+}
+
+/// The anchors of webpki have no time: what an authority had signed that had expired was good forever.
+#[test]
+fn regression_the_authority_of_a_client_has_to_be_valid_as_well() {
+    let key = KeyPair::generate().unwrap();
+    let own = KeyPair::generate().unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let old = Signer::between(2000, 2050, &own);
+    // The same name and key, renewed.
+    let renewed = Signer::between(2040, 2060, &own);
+    let read = |signers: &[&Signer]| {
+        let pem: String = signers.iter().map(|it| it.certificate.pem()).collect();
+        Authorities::read(pem.as_bytes(), provider.clone()).unwrap()
+    };
+    let presented = Presented::new(&old.sign(&admin(), &key));
+    let (alone, both) = (read(&[&old]), read(&[&old, &renewed]));
+    let good = |authorities: &Authorities, year| {
+        let identity = presented.identity(authorities, start_of(year));
+        if let Err(error) = &identity {
+            assert!(error.to_string().contains("Expired"), "{year}: {error}");
+        }
+        identity.is_ok()
+    };
+    for (year, expected) in [
+        (1999, (false, false)),
+        (2030, (true, true)),
+        (2049, (true, true)),
+        (2051, (false, true)),
+        (2061, (false, false)),
+        // The clock is set back.
+        (2045, (true, true)),
+    ] {
+        assert_eq!((good(&alone, year), good(&both, year)), expected, "{year}");
+    }
+}
+
+/// A verdict is for the authorities that have reached it.
+#[test]
+fn regression_an_identity_ends_with_the_trust_in_its_authority() {
+    let (signer, other) = (Signer::new(), Signer::new());
+    let (side, others) = (Side::of(&signer), Side::of(&other));
+    let presented = Presented::new(&signer.sign(&admin(), &KeyPair::generate().unwrap()));
+    let now = UnixTime::now();
+    for _ in 0..2 {
+        assert!(presented.identity(&side.authorities, now).is_ok());
+        assert!(presented.identity(&others.authorities, now).is_err());
+    }
+}
+
+/// A certificate that was not valid yet at the start of a connection was refused until its end.
+#[test]
+fn regression_a_certificate_becomes_good_on_an_open_connection() {
+    let signer = Signer::new();
+    let side = Side::of(&signer);
+    let mut future = admin();
+    future.not_before = rcgen::date_time_ymd(2200, 1, 1);
+    let presented = Presented::new(&signer.sign(&future, &KeyPair::generate().unwrap()));
+    let good = |year| {
+        presented
+            .identity(&side.authorities, start_of(year))
+            .is_ok()
+    };
+    assert_eq!([2199, 2201].map(good), [false, true]);
 }

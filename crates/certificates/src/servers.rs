@@ -1,48 +1,50 @@
-//! Which certificates of webhooks are good.
+//! Certificates of servers.
 
 use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_name;
-use rustls::crypto::CryptoProvider;
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
-use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Trusts what the authorities have signed, and, as Go, a certificate that is itself one of the trusted ones: the
-/// self-signed certificates that `openssl req -x509` makes are authorities and servers in one.
+use crate::roots::{Roots, Validity, verify};
+
+#[cfg(test)]
+mod tests;
+
+/// Trusts what authorities have signed that are valid themselves, and, as Go, a certificate that is itself one of the trusted
+/// ones: the self-signed certificates that `openssl req -x509` makes are authorities and servers in one. Trusts nothing without
+/// authorities.
 #[derive(Debug)]
-pub(super) struct Trust {
-    inner: Arc<WebPkiServerVerifier>,
-    trusted: Vec<CertificateDer<'static>>,
+pub struct Trust {
+    roots: Roots,
+    provider: Arc<CryptoProvider>,
 }
 
 impl Trust {
+    /// Trusts these authorities.
+    pub fn new(roots: Roots, provider: Arc<CryptoProvider>) -> Self {
+        Self { roots, provider }
+    }
+
     /// Trusts these certificates; those that cannot be read are skipped, as in Go. `None` if there is none.
-    ///
-    /// # Errors
-    /// Those of rustls, for none that is known.
-    pub(super) fn of(
+    pub fn of(
         certificates: impl Iterator<Item = CertificateDer<'static>>,
         provider: Arc<CryptoProvider>,
-    ) -> Result<Option<Self>, String> {
-        let mut roots = RootCertStore::empty();
-        let trusted: Vec<_> = certificates
-            .filter(|certificate| roots.add(certificate.clone()).is_ok())
-            .collect();
-        if trusted.is_empty() {
-            return Ok(None);
+    ) -> Option<Self> {
+        let mut roots = Roots::default();
+        for certificate in certificates {
+            let _ = roots.add(certificate);
         }
-        let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
-        let inner = inner.map_err(|error| error.to_string())?;
-        Ok(Some(Self { inner, trusted }))
+        (!roots.is_empty()).then(|| Self::new(roots, provider))
     }
 
     /// Verifies one of the trusted certificates as that of a server.
     fn verify_itself(
-        &self,
         certificate: &CertificateDer<'_>,
         name: &ServerName<'_>,
         now: UnixTime,
@@ -50,12 +52,11 @@ impl Trust {
         let bad = |why: CertificateError| Error::InvalidCertificate(why);
         let (_, parsed) = X509Certificate::from_der(certificate)
             .map_err(|_| bad(CertificateError::BadEncoding))?;
-        let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-        let validity = parsed.validity();
-        if now < validity.not_before.timestamp() {
+        let validity = Validity::of(&parsed);
+        if !validity.has_begun(now) {
             return Err(bad(CertificateError::NotValidYet));
         }
-        if now > validity.not_after.timestamp() {
+        if validity.has_ended(now) {
             return Err(bad(CertificateError::Expired));
         }
         let usage = parsed
@@ -78,12 +79,16 @@ impl ServerCertVerifier for Trust {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let verified = self
-            .inner
-            .verify_server_cert(certificate, intermediates, name, ocsp, now);
+        let verified = verify(&self.roots, now, |roots: RootCertStore| {
+            let provider = self.provider.clone();
+            let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+                .build()
+                .map_err(|error| Error::General(error.to_string()))?;
+            verifier.verify_server_cert(certificate, intermediates, name, ocsp, now)
+        });
         match verified {
-            Err(_) if self.trusted.iter().any(|it| it == certificate) => {
-                self.verify_itself(certificate, name, now)
+            Err(_) if self.roots.contains(certificate) => {
+                Self::verify_itself(certificate, name, now)
             }
             verified => verified,
         }
@@ -95,8 +100,8 @@ impl ServerCertVerifier for Trust {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.inner
-            .verify_tls12_signature(message, certificate, signature)
+        let known = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, known)
     }
 
     fn verify_tls13_signature(
@@ -105,11 +110,13 @@ impl ServerCertVerifier for Trust {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.inner
-            .verify_tls13_signature(message, certificate, signature)
+        let known = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, known)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.inner.supported_verify_schemes()
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 }

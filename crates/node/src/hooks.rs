@@ -9,7 +9,7 @@ use crate::config::Config;
 /// A hook with the paths that its files have on this node. A driver in a container knows its own directory by the kubelet's
 /// name, and tells the program in it where its other files are: arguments below the directory of that driver are mapped.
 /// Arguments of programs elsewhere belong to other software, and stay as they are.
-pub(super) fn own(config: &Config, mut hook: Hook) -> Hook {
+pub(crate) fn own(config: &Config, mut hook: Hook) -> Hook {
     let own = |path: &Path| config.own_path(path).to_string_lossy().into_owned();
     let program = PathBuf::from(&hook.path);
     hook.path = own(&program);

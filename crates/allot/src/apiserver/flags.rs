@@ -1,0 +1,70 @@
+//! The flags of the server with their values, as `/flagz` shows them.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::Args;
+
+impl Args {
+    /// `--emulated-version`; kube-apiserver also takes the name of the component with it.
+    pub(super) fn emulated_name(&self) -> &str {
+        let given = self.emulated_version.as_str();
+        given.strip_prefix("kube=").unwrap_or(given)
+    }
+}
+
+/// The flags that kube-apiserver has as well, and those that are this server's alone, as Go prints values.
+pub(super) fn shown(args: &Args) -> BTreeMap<&'static str, String> {
+    let list = |items: &[String]| format!("[{}]", items.join(","));
+    let path = |path: &Option<PathBuf>| {
+        let path = path.as_deref().unwrap_or("".as_ref());
+        path.display().to_string()
+    };
+    let advertised = args.advertise_address;
+    let own = [
+        (
+            "advertise-address",
+            advertised.map(|it| it.to_string()).unwrap_or_default(),
+        ),
+        ("anonymous-auth", args.anonymous_auth.to_string()),
+        ("authorization-mode", list(&args.authorization_mode)),
+        ("client-ca-file", path(&args.client_ca_file)),
+        ("data-dir", path(&args.data_dir)),
+        (
+            "disable-admission-plugins",
+            list(&args.disable_admission_plugins),
+        ),
+        (
+            "enable-admission-plugins",
+            list(&args.enable_admission_plugins),
+        ),
+        (
+            "emulated-version",
+            format!("[kube={}]", args.emulated_name()),
+        ),
+        ("feature-gates", args.feature_gates.join(",")),
+        ("in-memory", args.in_memory.to_string()),
+        ("kubeconfig-out", path(&args.kubeconfig_out)),
+        ("listen", args.listen.to_string()),
+        ("runtime-config", args.runtime_config.join(",")),
+        (
+            "service-account-issuer",
+            format!("[{}]", args.service_account_issuer),
+        ),
+        (
+            "service-cluster-ip-range",
+            args.service_cluster_ip_range.to_string(),
+        ),
+        (
+            "service-node-port-range",
+            args.service_node_port_range.to_string(),
+        ),
+        (
+            "strict-transport-security-directives",
+            list(&args.strict_transport_security_directives),
+        ),
+        ("token-auth-file", path(&args.token_auth_file)),
+    ];
+    let all = own.into_iter().chain(args.limits.shown());
+    all.chain(args.audit.shown()).collect()
+}

@@ -1,0 +1,43 @@
+//! When a standby takes over from a leader that died.
+
+use std::time::Duration;
+
+use allot_election::clock::Clock;
+use allot_election::{Elector, Settings};
+use http::{Method, Request, Response};
+use jiff::Timestamp;
+use kube::Client;
+use kube::client::Body;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+const LEASE: &str = r#"{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+    "metadata": {"name": "leader", "namespace": "default", "resourceVersion": "1"},
+    "spec": {"holderIdentity": "dead", "leaseDurationSeconds": 15, "leaseTransitions": 0,
+        "acquireTime": "2026-01-01T00:00:00.000000Z", "renewTime": "2026-01-01T00:00:00.000000Z"}}"#;
+
+/// Pods that a dead leader leaves wait for a standby. It looks at the Lease every two seconds, and took over with the first
+/// look after the end, up to 2.4 s later.
+#[tokio::test(start_paused = true)]
+async fn a_standby_leads_as_soon_as_the_lease_has_expired() {
+    let server = tower::service_fn(|request: Request<Body>| async move {
+        // Nothing but the dead leader's Lease, which every write replaces.
+        let known = [Method::GET, Method::PUT].contains(request.method());
+        let answer = Response::builder().status(if known { 200 } else { 405 });
+        answer.body(Body::from(LEASE.as_bytes().to_vec()))
+    });
+    let settings = Settings {
+        clock: Clock::tokio(Timestamp::UNIX_EPOCH),
+        ..Settings::new("default", "leader", "standby")
+    };
+    let started = Instant::now();
+    let elector = Elector::new(Client::new(server, "default"), settings);
+    let leadership = elector.acquire(&CancellationToken::new()).await;
+    let waited = started.elapsed();
+    assert!(leadership.is_some_and(|it| it.is_valid()));
+    let lease = Duration::from_secs(15);
+    assert!(
+        lease <= waited && waited < lease + Duration::from_millis(20),
+        "{waited:?}"
+    );
+}

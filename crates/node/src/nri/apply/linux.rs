@@ -1,0 +1,184 @@
+//! The parts of an adjustment that are about Linux alone.
+
+use allot_protos::nri::{
+    Field, IoPrioClass, LinuxContainerAdjustment, LinuxIoPriority, LinuxMemoryPolicy,
+    LinuxNamespace, LinuxScheduler, LinuxSchedulerFlag, LinuxSchedulerPolicy, MpolFlag, MpolMode,
+};
+use oci_spec::runtime;
+use serde_json::{Value, json};
+
+use super::{Reason, Refused, bare, checked, is_default, seccomp};
+use crate::nri::owners::removed;
+use crate::oci;
+use crate::spec::ContainerSpec;
+
+/// The range of the kernel.
+const SCORES: std::ops::RangeInclusive<i64> = -1000..=1000;
+
+pub(super) fn apply(
+    wanted: &LinuxContainerAdjustment,
+    spec: &mut ContainerSpec,
+    refused: &dyn Fn(Field, Option<&str>, Reason) -> Refused,
+) -> Result<(), Refused> {
+    let not_here = |field, reason: &str| Err(refused(field, None, reason.to_owned()));
+    if !wanted.cgroups_path.is_empty() {
+        return not_here(
+            Field::CgroupsPath,
+            "the node agent decides about the cgroups of containers",
+        );
+    }
+    if let Some(score) = &wanted.oom_score_adj {
+        let known = i32::try_from(score.value).ok();
+        let known = known.filter(|_| SCORES.contains(&score.value));
+        let known = known.ok_or_else(|| {
+            let reason = format!("{} is not from -1000 to 1000", score.value);
+            refused(Field::OomScoreAdj, None, reason)
+        });
+        spec.limits.oom_score_adj = Some(known?);
+    }
+    let process = &mut spec.adjusted.process;
+    if let Some(priority) = &wanted.io_priority {
+        let value = io_priority(priority);
+        let value = value.map_err(|reason| refused(Field::IoPriority, None, reason))?;
+        set(process, "ioPriority", value);
+    }
+    if let Some(wanted) = &wanted.scheduler {
+        let value = scheduler(wanted);
+        let value = value.map_err(|reason| refused(Field::LinuxSched, None, reason))?;
+        set(process, "scheduler", value);
+    }
+    if let Some(policy) = &wanted.memory_policy {
+        let value = memory_policy(policy);
+        let value = value.map_err(|reason| refused(Field::MemoryPolicy, None, reason))?;
+        set(&mut spec.adjusted.linux, "memoryPolicy", value);
+    }
+    if let Some(policy) = &wanted.seccomp_policy {
+        let reason = |reason| refused(Field::SeccompPolicy, None, reason);
+        spec.security.seccomp = seccomp(policy).map_err(reason)?;
+        // The shim does it again; here a fault is that of the plugin.
+        oci::seccomp::compile(&spec.security).map_err(reason)?;
+    }
+    for namespace in &wanted.namespaces {
+        let entry = Some(bare(&namespace.r#type));
+        set_namespace(namespace, spec)
+            .map_err(|reason| refused(Field::Namespace, entry, reason))?;
+    }
+    for (name, value) in &wanted.sysctl {
+        match removed(name) {
+            Some(name) => spec.security.sysctls.remove(name),
+            None => spec.security.sysctls.insert(name.clone(), value.clone()),
+        };
+    }
+    let mut devices = serde_json::Map::new();
+    for (name, device) in &wanted.net_devices {
+        // Containers have none of their own that could be removed.
+        if removed(name).is_none() {
+            let value = match device.name.is_empty() {
+                true => json!({}),
+                false => json!({"name": device.name}),
+            };
+            devices.insert(name.clone(), value);
+        }
+    }
+    if let Some(name) = devices.keys().next().filter(|_| spec.network.is_none()) {
+        let reason = "the pod has no network namespace of its own".to_owned();
+        return Err(refused(Field::LinuxNetDevices, Some(name), reason));
+    }
+    if !devices.is_empty() {
+        set(&mut spec.adjusted.linux, "netDevices", Some(devices.into()));
+    }
+    if let Some(rdt) = &wanted.rdt {
+        let fields = [
+            (Field::RdtClosId, rdt.clos_id.is_some()),
+            (Field::RdtSchemata, rdt.schemata.is_some()),
+            (Field::RdtEnableMonitoring, rdt.enable_monitoring.is_some()),
+        ];
+        if let Some((field, _)) = fields.into_iter().find(|(_, is_set)| *is_set) {
+            return not_here(field, "Intel RDT settings are not supported on this node");
+        }
+    }
+    Ok(())
+}
+
+/// Sets a member, or removes it.
+fn set(members: &mut serde_json::Map<String, Value>, name: &str, value: Option<Value>) {
+    match value {
+        Some(value) => members.insert(name.to_owned(), value),
+        None => members.remove(name),
+    };
+}
+
+fn unknown(what: &str, value: i32) -> Reason {
+    format!("unknown {what} {value}")
+}
+
+fn io_priority(wanted: &LinuxIoPriority) -> Result<Option<Value>, Reason> {
+    let class = IoPrioClass::try_from(wanted.class).map_err(|_| unknown("class", wanted.class))?;
+    if class == IoPrioClass::IoprioClassNone {
+        return Ok(None);
+    }
+    if !(0..=7).contains(&wanted.priority) {
+        return Err(format!("{} is not from 0 to 7", wanted.priority));
+    }
+    let value = json!({"class": class.as_str_name(), "priority": wanted.priority});
+    checked::<runtime::LinuxIOPriority>(value).map(Some)
+}
+
+fn scheduler(wanted: &LinuxScheduler) -> Result<Option<Value>, Reason> {
+    let policy = LinuxSchedulerPolicy::try_from(wanted.policy);
+    let policy = policy.map_err(|_| unknown("policy", wanted.policy))?;
+    if policy == LinuxSchedulerPolicy::SchedNone {
+        return Ok(None);
+    }
+    let flags = wanted.flags.iter().map(|flag| {
+        let known = LinuxSchedulerFlag::try_from(*flag);
+        // The names of the library that carries it out.
+        Ok(match known.map_err(|_| unknown("flag", *flag))? {
+            LinuxSchedulerFlag::SchedFlagResetOnFork => "SCHED_RESET_ON_FORK",
+            LinuxSchedulerFlag::SchedFlagDlOverrun => "SCHED_FLAG_D_L_OVERRUN",
+            known => known.as_str_name(),
+        })
+    });
+    let flags: Vec<&str> = flags.collect::<Result<_, Reason>>()?;
+    let value = json!({
+        "policy": policy.as_str_name(),
+        "nice": wanted.nice,
+        "priority": wanted.priority,
+        "flags": flags,
+        "runtime": wanted.runtime,
+        "deadline": wanted.deadline,
+        "period": wanted.period,
+    });
+    checked::<runtime::Scheduler>(value).map(Some)
+}
+
+fn memory_policy(wanted: &LinuxMemoryPolicy) -> Result<Option<Value>, Reason> {
+    if is_default(wanted) && wanted.flags.is_empty() && wanted.nodes.is_empty() {
+        return Ok(None);
+    }
+    let mode = MpolMode::try_from(wanted.mode).map_err(|_| unknown("mode", wanted.mode))?;
+    let flags = wanted.flags.iter().map(|flag| {
+        let known = MpolFlag::try_from(*flag).map_err(|_| unknown("flag", *flag))?;
+        Ok(known.as_str_name())
+    });
+    let flags: Vec<&str> = flags.collect::<Result<_, Reason>>()?;
+    let mut value = json!({"mode": mode.as_str_name(), "flags": flags});
+    if !wanted.nodes.is_empty() {
+        value["nodes"] = json!(wanted.nodes);
+    }
+    checked::<runtime::LinuxMemoryPolicy>(value).map(Some)
+}
+
+/// The network namespace can be another one, or the node's. The others are those of the container.
+fn set_namespace(wanted: &LinuxNamespace, spec: &mut ContainerSpec) -> Result<(), Reason> {
+    let gone = removed(&wanted.r#type).is_some();
+    match (bare(&wanted.r#type), gone) {
+        ("network", true) => spec.network = None,
+        ("network", false) if std::path::Path::new(&wanted.path).is_absolute() => {
+            spec.network = Some(wanted.path.clone().into());
+        }
+        ("network", false) => return Err("it has no path".to_owned()),
+        _ => return Err("only the network namespace can be another one".to_owned()),
+    }
+    Ok(())
+}
