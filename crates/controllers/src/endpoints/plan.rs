@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Pod, Service, ServicePort};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Service, ServicePort};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -139,8 +139,9 @@ fn target(port: &ServicePort, pod: &Pod) -> Option<i32> {
         Some(IntOrString::String(name)) if name.is_empty() => Some(port.port),
         Some(IntOrString::String(name)) => {
             let protocol = port.protocol.as_deref().unwrap_or("TCP");
-            let containers = &pod.spec.as_ref()?.containers;
-            let mut ports = containers.iter().flat_map(|c| c.ports.iter().flatten());
+            let spec = pod.spec.as_ref()?;
+            let containers = spec.containers.iter().chain(sidecars(spec));
+            let mut ports = containers.flat_map(|c| c.ports.iter().flatten());
             ports
                 .find(|p| {
                     p.name.as_ref() == Some(name)
@@ -149,6 +150,12 @@ fn target(port: &ServicePort, pod: &Pod) -> Option<i32> {
                 .map(|p| p.container_port)
         }
     }
+}
+
+/// The init containers that run beside the others.
+fn sidecars(spec: &PodSpec) -> impl Iterator<Item = &Container> {
+    let all = spec.init_containers.iter().flatten();
+    all.filter(|container| container.restart_policy.as_deref() == Some("Always"))
 }
 
 /// The ports of a pod behind a service, as both kinds of objects write them.

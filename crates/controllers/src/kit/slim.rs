@@ -36,6 +36,13 @@ pub fn tidy<K: 'static>(object: &mut K) {
         spec.containers
             .retain(|container| container.ports.is_some());
         spec.containers.shrink_to_fit();
+        if let Some(containers) = &mut spec.init_containers {
+            containers.retain(|container| {
+                container.ports.is_some() && container.restart_policy.is_some()
+            });
+        }
+        spec.init_containers.take_if(|list| list.is_empty());
+        shrink(&mut spec.init_containers);
         shrink(&mut spec.tolerations);
         shrink(&mut spec.resource_claims);
     }
@@ -62,13 +69,12 @@ fn of_pod(of: &str, field: &str) -> bool {
             "dnsConfig"
                 | "ephemeralContainers"
                 | "imagePullSecrets"
-                | "initContainers"
                 | "nodeSelector"
                 | "securityContext"
                 | "topologySpreadConstraints"
                 | "volumes"
         ),
-        "Container" => matches!(field, "name" | "ports"),
+        "Container" => matches!(field, "name" | "ports" | "restartPolicy"),
         _ => of_object(of, field),
     }
 }

@@ -112,6 +112,22 @@ fn a_port_that_no_container_has_is_left_out() {
     );
 }
 
+/// Ports of sidecars were not found, as those of other init containers are not.
+#[test]
+fn regression_a_port_may_be_one_of_a_sidecar() {
+    let named = |policy: Value| {
+        let pod = changed(&pod("a", "10.0.0.1", true), |p| {
+            p["spec"]["containers"] = json!([{"name": "c"}]);
+            p["spec"]["initContainers"] = json!([{"name": "s", "restartPolicy": policy,
+                "ports": [{"name": "web", "containerPort": 9000}]}]);
+        });
+        endpoints(&web(), &[pod])["subsets"][0]["ports"].clone()
+    };
+    let port = json!([{"name": "http", "port": 9000, "protocol": "TCP"}]);
+    assert_eq!(named(json!("Always")), port);
+    assert_ne!(named(Value::Null), port);
+}
+
 #[test]
 fn unready_addresses_are_published_on_request() {
     let mut all = web();

@@ -43,6 +43,7 @@ fn lists_of_pods_have_no_empty_places() {
     let pod = json!({
         "spec": {
             "containers": [{"name": "main"}],
+            "initContainers": [{"name": "init", "ports": [{"containerPort": 80}]}],
             "tolerations": [{"key": "a"}, {"key": "b"}, {"key": "c"}, {"key": "d"}, {"key": "e"}],
         },
         "status": {"conditions": [{"type": "A", "status": "True"}, {"type": "B", "status": "True"}]},
@@ -51,6 +52,7 @@ fn lists_of_pods_have_no_empty_places() {
     tidy(&mut pod);
     let spec = pod.spec.expect("a specification");
     assert_eq!(spec.containers.capacity(), 0);
+    assert_eq!(spec.init_containers, None);
     assert_eq!(spec.tolerations.map(|list| list.capacity()), Some(5));
     let conditions = pod.status.and_then(|status| status.conditions);
     assert_eq!(conditions.map(|list| list.capacity()), Some(2));

@@ -47,6 +47,13 @@ impl ClusterObjects {
         let mut template = pod_of_template(workload);
         migrate::pod::flatten_claims(&mut template);
         allot_schema::defaults::apply("", "v1", "Pod", &mut template);
+        if workload["kind"] == "DaemonSet"
+            && let Some(Value::Object(affinity)) =
+                template.pointer_mut("/spec/affinity/nodeAffinity")
+        {
+            // The controller replaces it by the node that each pod is for.
+            affinity.remove("requiredDuringSchedulingIgnoredDuringExecution");
+        }
         let others = self.objects.iter().filter(|pod| {
             owns(workload, pod) && !is_over(pod) && !has_needs(&pod["spec"], &template["spec"])
         });
@@ -73,12 +80,14 @@ fn rolls_out(workload: &Value) -> bool {
 }
 
 /// Fields of a pod that decide where it goes. Admission and controllers may add to them, but take nothing away.
-const NEEDS: [&str; 8] = [
+const NEEDS: [&str; 10] = [
     "affinity",
     "hostNetwork",
     "nodeSelector",
     "priorityClassName",
     "resourceClaims",
+    "resources",
+    "runtimeClassName",
     "schedulerName",
     "tolerations",
     "topologySpreadConstraints",
@@ -95,8 +104,10 @@ fn has_needs(pod: &Value, template: &Value) -> bool {
             same.any(|container| is_within(resources, &container["resources"]))
         })
     });
-    // Only the template adds to these.
+    // Only the template adds to these, and a RuntimeClass to the node selector.
+    let by_class = !template["runtimeClassName"].is_null();
     let exact = ["nodeSelector", "resourceClaims"].iter();
+    let exact = exact.filter(|field| **field != "nodeSelector" || !by_class);
     let mut exact = exact.map(|field| (&pod[field], &template[field]));
     containers
         && NEEDS

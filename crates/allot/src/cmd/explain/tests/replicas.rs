@@ -135,6 +135,10 @@ fn regression_pods_of_another_template_make_way() {
     });
     let first = "Deployment default/web: 2 of 3 replicas fit, in place of 2 on nodes that need something else\n  1 on a, 1 on b\n";
     assert!(text.starts_with(first) && !fits, "{text}");
+    let (text, _) = told(&|web| {
+        web["spec"]["template"]["spec"]["resources"] = json!({"requests": {"cpu": "7"}});
+    });
+    assert!(text.starts_with(first), "{text}");
     // What does not decide where a pod goes makes no difference, nor does a template that is not rolled out.
     let stay = "Deployment default/web: 2 on nodes, 1 of 1 more fit\n  1 on b\n";
     let (text, _) = told(&|web| {
@@ -149,6 +153,22 @@ fn regression_pods_of_another_template_make_way() {
         text.starts_with("Deployment default/web: 2 on nodes, 0 of 1 more fit"),
         "{text}"
     );
+}
+
+/// What admission adds for a RuntimeClass looked like a node selector that the template has no longer.
+#[test]
+fn regression_the_node_selector_of_a_runtime_class_is_no_other_template() {
+    let mut objects = cluster(running());
+    for pod in objects.iter_mut().filter(|object| object["kind"] == "Pod") {
+        pod["spec"]["runtimeClassName"] = json!("sandboxed");
+        pod["spec"]["nodeSelector"] = json!({"sandbox": "true"});
+    }
+    let mut web = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+        "spec": {"replicas": 2, "template": {"spec": templated()}}});
+    web["spec"]["template"]["spec"]["runtimeClassName"] = json!("sandboxed");
+    let (text, fits) = of_workload(&objects, &web, false);
+    assert_eq!(text, "Deployment default/web: 2 on nodes, no more wanted\n");
+    assert!(fits);
 }
 
 #[test]
