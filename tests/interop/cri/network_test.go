@@ -31,10 +31,14 @@ func ip(arguments ...string) error {
 	return err
 }
 
+// wires counts those that were made: the kernel may still be removing one.
+var wires int
+
 // wire makes two interfaces of this machine that are each other's peer. They are removed with the test.
 func wire(t *testing.T) string {
 	t.Helper()
-	name, peer := fmt.Sprintf("acw%d", os.Getpid()), fmt.Sprintf("acp%d", os.Getpid())
+	wires++
+	name, peer := fmt.Sprintf("acw%d-%d", os.Getpid(), wires), fmt.Sprintf("acp%d-%d", os.Getpid(), wires)
 	if err := ip("link", "add", name, "type", "veth", "peer", "name", peer); err != nil {
 		t.Skipf("interfaces cannot be made here: %v", err)
 	}
@@ -179,7 +183,7 @@ func TestNetworkDriver(t *testing.T) {
 	netClass(t)
 	start := func() *exec.Cmd {
 		driver, err := shared.spawn("net", shared.bin, "driver", "net", "node", "--kubeconfig", shared.path("up", "kubeconfig"),
-			"--node-name", "n1", "--kubelet-dir", shared.path("n"), "--cdi-dir", shared.path("cdi"), "--interface", device)
+			"--node-name", "n1", "--kubelet-dir", shared.path("n"), "--cdi-dir", shared.path("cdi"), "--interface", fmt.Sprintf("acw%d-*", os.Getpid()))
 		must(t, err)
 		return driver
 	}

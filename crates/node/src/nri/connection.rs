@@ -6,6 +6,7 @@ use std::time::Duration;
 use allot_protos::ttrpc::{Request, Response, Status};
 use parking_lot::Mutex;
 use prost::Message as _;
+use prost::encoding::{DecodeContext, decode_key, skip_field};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::unix::OwnedWriteHalf;
 use tokio::sync::oneshot;
@@ -21,6 +22,9 @@ pub(super) const UNIMPLEMENTED: i32 = 12;
 
 /// What a request of ttrpc has besides its content: names and numbers.
 const ROOM: usize = 1024;
+/// The most entries of what a plugin sends. One without content has two bytes there, and a thousand in memory: a message of
+/// 4 MiB would need 2 GiB.
+const MOST_ENTRIES: usize = 10_000;
 
 /// Why a call has no result.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +38,9 @@ pub(super) enum CallError {
     /// The answer is not of its type.
     #[error("the answer cannot be read: {0}")]
     Unreadable(#[from] prost::DecodeError),
+    /// The answer has too many entries.
+    #[error("more than {MOST_ENTRIES} entries")]
+    TooMany,
     /// The message is longer than ttrpc permits.
     #[error("the request has {0} bytes, more than {LONGEST}")]
     TooLong(usize),
@@ -51,7 +58,7 @@ impl CallError {
     /// Whether nothing more can be expected of the plugin.
     pub(super) fn is_fatal(&self) -> bool {
         match self {
-            Self::Closed | Self::Late(_) | Self::Unreadable(_) => true,
+            Self::Closed | Self::Late(_) | Self::Unreadable(_) | Self::TooMany => true,
             Self::TooLong(_) | Self::Refused { .. } => false,
         }
     }
@@ -84,6 +91,14 @@ impl Connection {
     pub(super) fn close(&self) {
         self.closed.cancel();
         self.calls.lock().waiting.clear();
+    }
+
+    /// Ends the connection, and lets the plugin know: it is in the list of plugins until the next event, and with it the socket
+    /// would stay open so long. A plugin that connects again only then has no part in that event.
+    pub(super) async fn end(&self) {
+        self.close();
+        // What was being sent ends with the connection, and no longer has the socket.
+        let _ = self.socket.lock().await.shutdown().await;
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -147,8 +162,12 @@ impl Connection {
         self.calls.lock().waiting.remove(&call);
         let response = answered.map_err(|_| CallError::Late(within))??;
         match response.status.filter(|status| status.code != 0) {
-            Some(Status { code, message }) => Err(CallError::Refused { code, message }),
-            None => Ok(A::decode(&*response.payload)?),
+            Some(Status { code, message }) => {
+                // It is logged, and may have megabytes.
+                let message = crate::events::shorten(message);
+                Err(CallError::Refused { code, message })
+            }
+            None => read(&response.payload),
         }
     }
 
@@ -205,6 +224,24 @@ impl Connection {
             self.close();
         }
     }
+}
+
+/// Reads what a plugin sends.
+///
+/// # Errors
+/// It is something else, or has too many entries.
+pub(super) fn read<M: prost::Message + Default>(bytes: &[u8]) -> Result<M, CallError> {
+    let mut rest = bytes;
+    let mut entries = 0;
+    while !rest.is_empty() {
+        let (tag, kind) = decode_key(&mut rest)?;
+        skip_field(kind, tag, &mut rest, DecodeContext::default())?;
+        entries += 1;
+        if entries > MOST_ENTRIES {
+            return Err(CallError::TooMany);
+        }
+    }
+    Ok(M::decode(bytes)?)
 }
 
 /// An answer that refuses.

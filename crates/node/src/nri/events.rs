@@ -1,5 +1,6 @@
 //! What plugins are told of pods and containers, and asked about them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::sync::watch;
 
+use super::connection::{CallError, read};
 use super::merge::{Adjustments, Updates, overlay, resources_of};
 use super::plugin::{Plugin, PluginError, Told};
 use super::{KnownContainer, KnownPod, Nri, Stage, describe, resources};
@@ -233,14 +235,19 @@ impl Nri {
     }
 
     /// Updates that a plugin requests without being asked. Returns those that failed.
+    ///
+    /// # Errors
+    /// The request cannot be read.
     pub(super) async fn update_unasked(
         &self,
-        wanted: UpdateContainersRequest,
-    ) -> Vec<ContainerUpdate> {
+        request: &[u8],
+    ) -> Result<Vec<ContainerUpdate>, CallError> {
         let _turn = self.turn().await;
+        // In turn, because it needs more memory than the text.
+        let wanted: UpdateContainersRequest = read(request)?;
         let failed = self.carry_out(wanted.update).await;
         self.evict(wanted.evict);
-        failed
+        Ok(failed)
     }
 
     /// Changes the resources of running containers. Returns the updates that failed, but for those that may fail. Containers that
@@ -289,11 +296,16 @@ impl Nri {
 
     /// Stops containers that plugins want to be stopped, without waiting.
     fn evict(&self, evictions: Vec<ContainerEviction>) {
+        let mut stopped = BTreeSet::new();
         for ContainerEviction {
             container_id,
             reason,
         } in evictions
         {
+            // Once, however often it is requested.
+            if !stopped.insert(container_id.clone()) {
+                continue;
+            }
             let Some((pod, container)) = self.container(&container_id) else {
                 continue;
             };

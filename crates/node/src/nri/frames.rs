@@ -51,11 +51,20 @@ pub(super) struct Message {
     pub(super) content: Vec<u8>,
 }
 
+/// What was said in a conversation.
+#[derive(Default)]
+struct Said {
+    bytes: Vec<u8>,
+    /// The first of them, which are of messages that were taken. They are removed together: removing one message alone moves all
+    /// that follows it, and a frame can have many.
+    taken: usize,
+}
+
 /// Reads the messages of both conversations.
 pub(super) struct Reader<R> {
     socket: R,
-    /// What was said and is no complete message yet, by conversation.
-    said: [Vec<u8>; 2],
+    /// By conversation.
+    said: [Said; 2],
 }
 
 impl<R: AsyncRead + Unpin> Reader<R> {
@@ -78,6 +87,10 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                     return Ok(Some((conversation, message)));
                 }
             }
+            for said in &mut self.said {
+                said.bytes.drain(..said.taken);
+                said.taken = 0;
+            }
             let mut header = [0; FRAME_HEADER];
             if self.socket.read(&mut header[..1]).await? == 0 {
                 return Ok(None);
@@ -90,8 +103,8 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             }
             let mut unknown = Vec::new();
             let said = match number(&header) {
-                PLUGIN => &mut self.said[0],
-                RUNTIME => &mut self.said[1],
+                PLUGIN => &mut self.said[0].bytes,
+                RUNTIME => &mut self.said[1].bytes,
                 _ => &mut unknown,
             };
             let mut left = length;
@@ -119,8 +132,9 @@ fn number(bytes: &[u8]) -> u32 {
 }
 
 /// Takes the first message, if it is complete.
-fn take(said: &mut Vec<u8>) -> Result<Option<Message>, FrameError> {
-    let Some(header) = said.get(..MESSAGE_HEADER) else {
+fn take(said: &mut Said) -> Result<Option<Message>, FrameError> {
+    let rest = &said.bytes[said.taken..];
+    let Some(header) = rest.get(..MESSAGE_HEADER) else {
         return Ok(None);
     };
     let length = number(header) as usize;
@@ -129,11 +143,11 @@ fn take(said: &mut Vec<u8>) -> Result<Option<Message>, FrameError> {
         return Err(FrameError::TooLong { what, length });
     }
     let (call, kind) = (number(&header[4..]), header[8]);
-    let Some(content) = said.get(MESSAGE_HEADER..MESSAGE_HEADER + length) else {
+    let Some(content) = rest.get(MESSAGE_HEADER..MESSAGE_HEADER + length) else {
         return Ok(None);
     };
     let content = content.to_vec();
-    said.drain(..MESSAGE_HEADER + length);
+    said.taken += MESSAGE_HEADER + length;
     Ok(Some(Message {
         call,
         kind,
@@ -219,13 +233,33 @@ mod tests {
         assert_eq!(read, Some((PLUGIN, message(5, 20))));
     }
 
+    /// Each message that was taken moved all that followed it: a frame of 4 MiB without contents kept a thread for 20 seconds.
+    #[tokio::test]
+    async fn regression_what_follows_a_message_in_its_frame_is_not_moved() {
+        let all = encode(PLUGIN, &message(1, 0))[FRAME_HEADER..].repeat(1000);
+        let bytes = frame(PLUGIN, &all).repeat(2);
+        let mut reader = Reader::new(&bytes[..]);
+        for _ in 0..2000 {
+            let read = reader.next().await.expect("a message");
+            assert_eq!(read, Some((PLUGIN, message(1, 0))));
+            // Those of the first frame are gone when the second one is there.
+            assert_eq!(reader.said[0].bytes.len(), all.len());
+        }
+        assert!(reader.next().await.expect("the end").is_none());
+    }
+
     #[tokio::test]
     async fn announced_lengths_use_no_memory_and_end_the_connection() {
         let check = async |bytes: Vec<u8>, expected: &str| {
             let mut reader = Reader::new(&bytes[..]);
             let error = reader.next().await.expect_err("an error").to_string();
             assert!(error.contains(expected), "{error}");
-            assert!(reader.said.iter().all(|it| it.capacity() <= 4 * PIECE));
+            assert!(
+                reader
+                    .said
+                    .iter()
+                    .all(|it| it.bytes.capacity() <= 4 * PIECE)
+            );
         };
         let giant = [1_u32.to_be_bytes(), u32::MAX.to_be_bytes()].concat();
         check(giant, "a frame of 4294967295 bytes").await;

@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use allot_protos::nri::{
-    Empty, RegisterPluginRequest, UpdateContainersRequest, UpdateContainersResponse,
-};
+use allot_protos::nri::{Empty, RegisterPluginRequest, UpdateContainersResponse};
 use allot_protos::ttrpc::{Request, Status};
 use parking_lot::Mutex;
 use prost::Message as _;
@@ -150,7 +148,7 @@ impl Nri {
             ended = calls.read(Reader::new(read)) => ended,
             ended = living => ended,
         };
-        connection.close();
+        connection.end().await;
         let plugin = name.into_inner();
         match ended {
             Ok(()) => tracing::info!(plugin, "an NRI plugin has left"),
@@ -181,6 +179,8 @@ impl Calls {
         while let Some((conversation, message)) = reader.next().await? {
             if conversation == PLUGIN {
                 self.connection.answered(&message)?;
+                // One frame can have many of them, which are read without waiting for anything.
+                tokio::task::coop::consume_budget().await;
                 continue;
             }
             while answers.try_join_next().is_some() {}
@@ -217,9 +217,8 @@ impl Calls {
                 if self.registration.lock().is_some() {
                     return Err(refuse(INVALID, "not registered"));
                 }
-                let wanted = UpdateContainersRequest::decode(&*request.payload);
-                let wanted = wanted.map_err(unreadable)?;
-                let failed = self.nri.update_unasked(wanted).await;
+                let failed = self.nri.update_unasked(&request.payload).await;
+                let failed = failed.map_err(|error| refuse(INVALID, error.to_string()))?;
                 let answer = UpdateContainersResponse { failed };
                 match answer.encoded_len() < super::frames::LONGEST {
                     true => Ok(answer.encode_to_vec()),

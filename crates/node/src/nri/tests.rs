@@ -320,6 +320,18 @@ async fn a_plugin_that_does_not_answer_is_closed_and_containers_go_on() {
     while silent.next().await.is_some() {}
 }
 
+/// Its socket stayed open until the next event: it connected again too late to adjust the container of that event.
+#[tokio::test]
+async fn regression_a_plugin_that_is_closed_learns_it_before_the_next_event() {
+    let node = Node::new();
+    let (mut plugin, _) = Fake::register(&node, "00", 0).await;
+    node.until_joined(1).await;
+    // Neither a call nor an answer.
+    plugin.say(RUNTIME, 3, 77, Vec::new()).await;
+    let ended = tokio::time::timeout(allot_testing::wait::PATIENCE, plugin.next()).await;
+    assert!(ended.expect("the end in time").is_none());
+}
+
 #[tokio::test]
 async fn refusals_are_in_the_words_of_the_plugin_and_its_name() {
     let node = Node::new();

@@ -1,5 +1,8 @@
 //! What programs that are no plugins send, and whom the socket is for.
 
+use allot_protos::nri::{ContainerUpdate, UpdateContainersRequest};
+
+use super::super::connection::INVALID;
 use super::*;
 
 /// Whether the agent ends a connection after these bytes, without having been told more.
@@ -106,6 +109,32 @@ async fn connections_that_say_nothing_take_no_place_for_long() {
     drop(silent);
     let (_plugin, _) = Fake::register(&node, "00", 0).await;
     node.until_joined(1).await;
+}
+
+#[tokio::test]
+async fn calls_and_answers_with_too_many_entries_are_refused() {
+    let node = Node::new();
+    let (mut plugin, _) = Fake::register(&node, "00", 0).await;
+    let wanted = UpdateContainersRequest {
+        update: vec![ContainerUpdate::default(); 20_000],
+        ..UpdateContainersRequest::default()
+    };
+    let wanted = wanted.encode_to_vec();
+    plugin.call(3, "UpdateContainers", wanted.clone()).await;
+    let answer = loop {
+        let read = plugin.reader.next().await.expect("a message");
+        let (conversation, message) = read.expect("a message");
+        if conversation == RUNTIME && message.call == 3 {
+            break message;
+        }
+    };
+    let answer = Response::decode(&*answer.content).expect("an answer");
+    assert_eq!(answer.status.map(|status| status.code), Some(INVALID));
+    // An answer with as many ends the connection, and the pod goes on.
+    node.until_joined(1).await;
+    plugin.serve(move |_, _| Ok(wanted.clone()));
+    node.pod("u1").await.expect("told");
+    node.until_joined(0).await;
 }
 
 #[tokio::test]
