@@ -9,9 +9,9 @@ use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signat
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
+use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
-use crate::roots::{Roots, Validity, seconds, verify};
+use crate::roots::{Purpose, Roots, Validity, check_itself, seconds, verify};
 use crate::subject::{self, Identity, SubjectError};
 
 #[cfg(test)]
@@ -62,24 +62,28 @@ impl Authorities {
         let Some((first, rest)) = chain.split_first() else {
             return Ok(None);
         };
-        verify(&self.roots, now, |roots: RootCertStore| {
+        let verified = verify(&self.roots, Purpose::Client, rest, now, |roots, rest| {
             let provider = self.provider.clone();
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
                 .allow_unauthenticated()
                 .build()
                 .map_err(|error| Error::General(error.to_string()))?;
             verifier.verify_client_cert(first, rest, now)
-        })
-        .map_err(|error| SubjectError::Untrusted(error.to_string()))?;
+        });
+        let verified = match verified {
+            Err(_) if self.roots.contains(first) => check_itself(first, Purpose::Client, now),
+            verified => verified.map(drop),
+        };
+        verified.map_err(|error| SubjectError::Untrusted(error.to_string()))?;
         subject::identity(first)
     }
 
     /// The next second in which the validity of a certificate begins or is over. Until then the same chain proves the same.
-    /// This very second if there is a certificate whose validity cannot be read.
+    /// The next second of all if there is a certificate whose validity cannot be read.
     fn change_after(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> i64 {
         let of_chain: Option<Vec<Validity>> = chain.iter().map(|it| Validity::read(it)).collect();
         let Some(of_chain) = of_chain else {
-            return seconds(now);
+            return seconds(now).saturating_add(1);
         };
         let changes = of_chain.iter().filter_map(|it| it.changes_after(now));
         let changes = changes.chain(self.roots.change_after(now));

@@ -1,9 +1,13 @@
-//! Certificates of authorities, and when they are valid.
+//! Certificates of authorities: when they are valid, and what they may sign. Of the extensions of a root webpki reads the name
+//! constraints alone, and of no certificate the key usage.
+
+use std::collections::BTreeSet;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, UnixTime};
-use rustls::{DistinguishedName, RootCertStore};
+use rustls::{CertificateError, DistinguishedName, RootCertStore};
 use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::x509::X509Version;
 
 /// The first and the last second in which a certificate is valid, since the epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +47,66 @@ impl Validity {
     }
 }
 
+/// What a certificate is presented for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Client,
+    Server,
+}
+
+impl Purpose {
+    /// Whether a certificate is good for it; one that names no purposes is good for all.
+    fn suits(self, certificate: &X509Certificate<'_>) -> bool {
+        match certificate.extended_key_usage() {
+            Ok(None) => true,
+            Ok(Some(usage)) => {
+                let named = match self {
+                    Purpose::Client => usage.value.client_auth,
+                    Purpose::Server => usage.value.server_auth,
+                };
+                named || usage.value.any
+            }
+            Err(_) => false,
+        }
+    }
+}
+
+/// What a certificate may sign, by its extensions.
+#[derive(Debug, Clone, Copy)]
+struct Signs {
+    for_clients: bool,
+    for_servers: bool,
+    /// So many certificates may be between it and the last one.
+    between: usize,
+}
+
+impl Signs {
+    /// `None` for a certificate that may sign no other.
+    fn of(certificate: &X509Certificate<'_>) -> Option<Self> {
+        let constraints = certificate.basic_constraints().ok()?.map(|it| it.value);
+        let is_authority = match constraints {
+            Some(constraints) => constraints.ca,
+            None => certificate.version() != X509Version::V3,
+        };
+        let usage = certificate.key_usage().ok()?.map(|it| it.value);
+        let signs = usage.is_none_or(|usage| usage.flags == 0 || usage.key_cert_sign());
+        let most = constraints.and_then(|it| it.path_len_constraint);
+        let between = most.map(|most| usize::try_from(most).unwrap_or(usize::MAX));
+        (is_authority && signs).then(|| Self {
+            for_clients: Purpose::Client.suits(certificate),
+            for_servers: Purpose::Server.suits(certificate),
+            between: between.unwrap_or(usize::MAX),
+        })
+    }
+
+    fn is_for(self, purpose: Purpose) -> bool {
+        match purpose {
+            Purpose::Client => self.for_clients,
+            Purpose::Server => self.for_servers,
+        }
+    }
+}
+
 /// A time as certificates have it.
 pub(crate) fn seconds(time: UnixTime) -> i64 {
     i64::try_from(time.as_secs()).unwrap_or(i64::MAX)
@@ -53,6 +117,7 @@ pub(crate) fn seconds(time: UnixTime) -> i64 {
 pub struct Roots {
     certificates: Vec<CertificateDer<'static>>,
     validities: Vec<Validity>,
+    signs: Vec<Option<Signs>>,
     /// Their names and keys, in the same order.
     anchors: RootCertStore,
 }
@@ -63,6 +128,7 @@ impl Default for Roots {
         Self {
             certificates: Vec::new(),
             validities: Vec::new(),
+            signs: Vec::new(),
             anchors: RootCertStore::empty(),
         }
     }
@@ -90,11 +156,14 @@ impl Roots {
     /// # Errors
     /// What is wrong with it.
     pub fn add(&mut self, certificate: CertificateDer<'static>) -> Result<(), rustls::Error> {
-        let malformed = rustls::CertificateError::BadEncoding;
-        let validity = Validity::read(&certificate).ok_or(malformed)?;
+        let (validity, signs) = match X509Certificate::from_der(&certificate) {
+            Ok((_, parsed)) => (Validity::of(&parsed), Signs::of(&parsed)),
+            Err(_) => return Err(CertificateError::BadEncoding.into()),
+        };
         self.anchors.add(certificate.clone())?;
         self.certificates.push(certificate);
         self.validities.push(validity);
+        self.signs.push(signs);
         Ok(())
     }
 
@@ -110,17 +179,21 @@ impl Roots {
         self.anchors.subjects()
     }
 
-    /// All of them, whether they are valid or not.
-    pub(crate) fn all(&self) -> RootCertStore {
-        self.anchors.clone()
-    }
-
-    /// Those that are valid at a time.
-    pub(crate) fn valid(&self, now: UnixTime) -> RootCertStore {
-        let anchors = self.anchors.roots.iter().zip(&self.validities);
-        let valid = anchors.filter(|(_, it)| it.has_begun(now) && !it.has_ended(now));
+    /// Those that may sign for a purpose, by how many certificates may be between them and the last one; if there is a time,
+    /// those that are valid then.
+    fn anchors(
+        &self,
+        purpose: Purpose,
+        between: impl Fn(usize) -> bool,
+        now: Option<UnixTime>,
+    ) -> RootCertStore {
+        let all = self.anchors.roots.iter().zip(&self.validities);
+        let fit = all.zip(&self.signs).filter(|((_, validity), signs)| {
+            let may_sign = signs.is_some_and(|it| it.is_for(purpose) && between(it.between));
+            may_sign && now.is_none_or(|now| validity.has_begun(now) && !validity.has_ended(now))
+        });
         RootCertStore {
-            roots: valid.map(|(anchor, _)| anchor.clone()).collect(),
+            roots: fit.map(|((anchor, _), _)| anchor.clone()).collect(),
         }
     }
 
@@ -131,25 +204,69 @@ impl Roots {
     }
 }
 
-/// Verifies with the roots that are valid now. Of a chain that is good but for its root it says so, as Go does, instead of that
-/// its issuer is unknown.
+/// Verifies with the roots that are valid now, and those of the presented intermediate certificates that may sign. Of a chain that
+/// is good but for its root it says so, as Go does, instead of that its issuer is unknown.
 pub(crate) fn verify<T>(
     roots: &Roots,
+    purpose: Purpose,
+    intermediates: &[CertificateDer<'_>],
     now: UnixTime,
-    with: impl Fn(RootCertStore) -> Result<T, rustls::Error>,
+    with: impl Fn(RootCertStore, &[CertificateDer<'_>]) -> Result<T, rustls::Error>,
 ) -> Result<T, rustls::Error> {
-    let valid = roots.valid(now);
-    let all = valid.len() == roots.certificates.len();
-    let verified = match valid.is_empty() {
-        true => Err(rustls::CertificateError::UnknownIssuer.into()),
-        false => with(valid),
-    };
-    match verified {
-        Err(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer))
-            if !all && with(roots.all()).is_ok() =>
-        {
-            Err(rustls::CertificateError::Expired.into())
+    let mut signing = Vec::new();
+    for certificate in intermediates {
+        let parsed = X509Certificate::from_der(certificate);
+        if parsed.is_ok_and(|(_, it)| Signs::of(&it).is_some()) {
+            signing.push(certificate.clone());
         }
-        verified => verified,
     }
+    let fits = |between: usize| between.min(signing.len());
+    let known = roots.signs.iter().flatten();
+    let depths = known.filter(|it| it.is_for(purpose));
+    let depths: BTreeSet<usize> = depths.map(|it| fits(it.between)).collect();
+    let mut outcome: Result<T, rustls::Error> = Err(CertificateError::UnknownIssuer.into());
+    for depth in depths.into_iter().rev() {
+        // A root with a limit signs for the first of them alone: clients and servers send them in order.
+        let few = &signing[..depth];
+        let anchors = |now| roots.anchors(purpose, |between| fits(between) == depth, now);
+        let (valid, all) = (anchors(Some(now)), anchors(None));
+        let are_all_valid = valid.len() == all.len();
+        let verified = match valid.is_empty() {
+            true => Err(CertificateError::UnknownIssuer.into()),
+            false => with(valid, few),
+        };
+        match verified {
+            Err(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
+                if !are_all_valid && with(all, few).is_ok() {
+                    outcome = Err(CertificateError::Expired.into());
+                }
+            }
+            Err(error) => outcome = Err(error),
+            verified => return verified,
+        }
+    }
+    outcome
+}
+
+/// Checks a certificate that is trusted itself: it needs no authority, as in Go.
+pub(crate) fn check_itself(
+    certificate: &CertificateDer<'_>,
+    purpose: Purpose,
+    now: UnixTime,
+) -> Result<(), rustls::Error> {
+    let bad = |why: CertificateError| Err(rustls::Error::InvalidCertificate(why));
+    let Ok((_, parsed)) = X509Certificate::from_der(certificate) else {
+        return bad(CertificateError::BadEncoding);
+    };
+    let validity = Validity::of(&parsed);
+    if !validity.has_begun(now) {
+        return bad(CertificateError::NotValidYet);
+    }
+    if validity.has_ended(now) {
+        return bad(CertificateError::Expired);
+    }
+    if !purpose.suits(&parsed) {
+        return bad(CertificateError::InvalidPurpose);
+    }
+    Ok(())
 }

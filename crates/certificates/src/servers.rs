@@ -8,10 +8,9 @@ use rustls::client::verify_server_name;
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
-use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
-use x509_parser::prelude::{FromDer, X509Certificate};
+use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
-use crate::roots::{Roots, Validity, verify};
+use crate::roots::{Purpose, Roots, check_itself, verify};
 
 #[cfg(test)]
 mod tests;
@@ -49,22 +48,7 @@ impl Trust {
         name: &ServerName<'_>,
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let bad = |why: CertificateError| Error::InvalidCertificate(why);
-        let (_, parsed) = X509Certificate::from_der(certificate)
-            .map_err(|_| bad(CertificateError::BadEncoding))?;
-        let validity = Validity::of(&parsed);
-        if !validity.has_begun(now) {
-            return Err(bad(CertificateError::NotValidYet));
-        }
-        if validity.has_ended(now) {
-            return Err(bad(CertificateError::Expired));
-        }
-        let usage = parsed
-            .extended_key_usage()
-            .map_err(|_| bad(CertificateError::BadEncoding))?;
-        if usage.is_some_and(|usage| !usage.value.any && !usage.value.server_auth) {
-            return Err(bad(CertificateError::InvalidPurpose));
-        }
+        check_itself(certificate, Purpose::Server, now)?;
         verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
         Ok(ServerCertVerified::assertion())
     }
@@ -79,13 +63,20 @@ impl ServerCertVerifier for Trust {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let verified = verify(&self.roots, now, |roots: RootCertStore| {
-            let provider = self.provider.clone();
-            let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
-                .build()
-                .map_err(|error| Error::General(error.to_string()))?;
-            verifier.verify_server_cert(certificate, intermediates, name, ocsp, now)
-        });
+        let verified = verify(
+            &self.roots,
+            Purpose::Server,
+            intermediates,
+            now,
+            |roots, intermediates| {
+                let provider = self.provider.clone();
+                let verifier =
+                    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+                        .build()
+                        .map_err(|error| Error::General(error.to_string()))?;
+                verifier.verify_server_cert(certificate, intermediates, name, ocsp, now)
+            },
+        );
         match verified {
             Err(_) if self.roots.contains(certificate) => {
                 Self::verify_itself(certificate, name, now)

@@ -2,14 +2,14 @@
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair,
+    Issuer, KeyPair, KeyUsagePurpose,
 };
 use rustls::client::ResolvesClientCert;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 use rustls::{
-    CertificateError, ClientConfig, ClientConnection, HandshakeKind, ServerConfig,
+    CertificateError, ClientConfig, ClientConnection, HandshakeKind, RootCertStore, ServerConfig,
     ServerConnection, SupportedProtocolVersion,
 };
 
@@ -321,6 +321,81 @@ fn regression_the_authority_of_a_client_has_to_be_valid_as_well() {
     }
 }
 
+/// The key usage, the purposes and the depth of an authority were not looked at, nor whether it is one: the owner of a certificate
+/// in the file of authorities could issue that of an administrator.
+#[test]
+fn regression_a_certificate_signs_only_what_it_may() {
+    type Change = fn(&mut CertificateParams);
+    let authority = |change: Change| {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = subject("kubernetes");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        change(&mut params);
+        params
+    };
+    let same: Change = |_| {};
+    let no_authority: Change = |it| it.is_ca = IsCa::ExplicitNoCa;
+    let unsaid: Change = |it| it.is_ca = IsCa::NoCa;
+    let without_right: Change = |it| it.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    let with_right: Change = |it| it.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    let of_servers: Change =
+        |it| it.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let of_clients: Change =
+        |it| it.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let depth_0: Change = |it| it.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    let depth_1: Change = |it| it.is_ca = IsCa::Ca(BasicConstraints::Constrained(1));
+    let cases: [(&str, Change, Option<Change>, bool); 12] = [
+        ("an authority", same, None, true),
+        ("no authority", no_authority, None, false),
+        ("without constraints", unsaid, None, false),
+        ("without the right", without_right, None, false),
+        ("with the right", with_right, None, true),
+        ("for servers", of_servers, None, false),
+        ("for clients", of_clients, None, true),
+        ("for none below", depth_0, None, true),
+        ("for none below, and one", depth_0, Some(same), false),
+        ("for one below, and one", depth_1, Some(same), true),
+        ("any below, and one", same, Some(same), true),
+        (
+            "any below, without the right",
+            same,
+            Some(without_right),
+            false,
+        ),
+    ];
+    for (what, root, between, expected) in cases {
+        let key = KeyPair::generate().unwrap();
+        let params = authority(root);
+        let certificate = params.self_signed(&key).unwrap();
+        let mut issuer = Issuer::new(params, key);
+        let mut above = Vec::new();
+        if let Some(change) = between {
+            let key = KeyPair::generate().unwrap();
+            let mut params = authority(change);
+            params.distinguished_name = subject("between");
+            above.push(params.signed_by(&key, &issuer).unwrap().der().clone());
+            issuer = Issuer::new(params, key);
+        }
+        let key = KeyPair::generate().unwrap();
+        let own = admin().signed_by(&key, &issuer).unwrap().der().clone();
+        let chain = [vec![own], above].concat();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let authorities = Authorities::read(certificate.pem().as_bytes(), provider).unwrap();
+        let identity = Presented::new(&chain).identity(&authorities, start_of(2030));
+        assert_eq!(identity.is_ok(), expected, "{what}: {identity:?}");
+    }
+}
+
+/// As in kube-apiserver a certificate that is trusted itself needs no authority.
+#[test]
+fn a_trusted_certificate_proves_its_own_identity() {
+    let own = admin().self_signed(&KeyPair::generate().unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let authorities = Authorities::read(own.pem().as_bytes(), provider).unwrap();
+    let identity = Presented::new(&[own.der().clone()]).identity(&authorities, start_of(2030));
+    assert!(matches!(identity, Ok(Some(user)) if user.name == "admin"));
+}
+
 /// A verdict is for the authorities that have reached it.
 #[test]
 fn regression_an_identity_ends_with_the_trust_in_its_authority() {
@@ -348,4 +423,18 @@ fn regression_a_certificate_becomes_good_on_an_open_connection() {
             .is_ok()
     };
     assert_eq!([2199, 2201].map(good), [false, true]);
+}
+
+/// A chain with a certificate that cannot be read was verified anew for each request, which takes up to a hundred signatures.
+#[test]
+fn regression_no_chain_is_verified_for_each_request() {
+    let signer = Signer::new();
+    let side = Side::of(&signer);
+    let mut chain = signer.sign(&admin(), &KeyPair::generate().unwrap());
+    chain.push(CertificateDer::from(vec![0x30, 0]));
+    let now = start_of(2030);
+    let verdict = side.authorities.judge(&chain, now);
+    assert!(verdict.counts(&side.authorities, now));
+    let later = std::time::Duration::from_secs(now.as_secs() + 1);
+    assert!(!verdict.counts(&side.authorities, UnixTime::since_unix_epoch(later)));
 }

@@ -1,6 +1,7 @@
 //! Which servers are trusted when.
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::CertificateError;
 
 use super::*;
 
