@@ -155,6 +155,15 @@ pub fn shown(value: &Value) -> Option<String> {
     Some(out)
 }
 
+/// The length of a raw field that was sent, as it is stored: of the longest text with this value.
+pub fn length(value: &Value) -> Option<usize> {
+    let longest = with(|texts| {
+        let equal = texts.sent.iter().filter(|it| it.raw.value == *value);
+        equal.map(|known| known.raw.text.len()).max()
+    });
+    longest.flatten()
+}
+
 fn add(known: &mut Vec<Known>, found: Vec<RawText>) {
     known.extend(found.into_iter().map(|raw| Known { raw, used: false }));
 }

@@ -12,8 +12,8 @@ use allot_apimachinery::quantity::Quantity;
 use jiff::Timestamp;
 use serde_json::Value;
 
-pub(crate) use quoted::quote;
-pub use quoted::{RawText, showing_raw};
+pub use quoted::{RawTexts, showing_raw};
+pub(crate) use quoted::{quote, raw_length};
 
 /// A type as far as its JSON form matters.
 #[derive(Clone, Copy)]

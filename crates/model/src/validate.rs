@@ -32,7 +32,7 @@ use crate::features::{Feature, Features};
 use crate::kind::Kind;
 use crate::view::View;
 
-pub use crate::shape::{RawText, showing_raw};
+pub use crate::shape::{RawTexts, showing_raw};
 pub use claim::TAINT_EFFECTS;
 
 /// Validates a new object.

@@ -181,6 +181,42 @@ async fn regression_raw_extensions_keep_their_space_in_protobuf() {
     holds("protobuf").await;
 }
 
+/// What counted was the form without space and repeated members, so that tenants could store megabytes.
+#[tokio::test]
+async fn regression_the_length_of_parameters_is_that_of_their_text() {
+    let server = server().await;
+    let claims = format!("/apis/resource.k8s.io/v1/{CLAIMS}");
+    for (name, added, count, code) in [
+        ("some-space", " ", 1000, 201),
+        ("much-space", " ", 10 * 1024, 422),
+        ("repeated", ",\"a\":1", 2 * 1024, 422),
+    ] {
+        // The first one has the same value.
+        let parameters = [
+            "{\"a\":1}".to_owned(),
+            format!("{{\"a\":1{}}}", added.repeat(count)),
+        ];
+        let config =
+            parameters.map(|text| format!(r#"{{"opaque":{{"driver":"d","parameters":{text}}}}}"#));
+        let claim = format!(
+            r#"{{"metadata":{{"name":"{name}"}},"spec":{{"devices":{{"requests":[{{"name":"r","exactly":{{"deviceClassName":"c"}}}}],"config":[{}]}}}}}}"#,
+            config.join(",")
+        );
+        let request = http::Request::builder()
+            .method("POST")
+            .uri(&claims)
+            .header("content-type", JSON)
+            .body(Full::new(bytes::Bytes::from(claim)))
+            .unwrap();
+        let response = server.handle(request, Some(User::admin())).await;
+        assert_eq!(response.status().as_u16(), code, "{name}");
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        let is_refused =
+            String::from_utf8_lossy(&bytes).contains("config[1].opaque.parameters: Too long");
+        assert_eq!(is_refused, code == 422, "{name}");
+    }
+}
+
 /// JSON objects as programs might write them.
 fn text() -> impl Strategy<Value = String> {
     let number = prop_oneof![

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use allot_apimachinery::field::ErrorList;
 use allot_model::Kind;
 use allot_model::features::Features;
+use allot_model::validate::RawTexts;
 use serde_json::Value;
 
 use crate::custom::Column;
@@ -133,6 +134,12 @@ fn prepare_for_update(
     }
 }
 
+/// The texts of raw fields in the body of the request.
+const SENT: RawTexts = RawTexts {
+    shown: crate::raw::shown,
+    length: crate::raw::length,
+};
+
 fn validate_create(features: &Features, resource: &Resource, object: &Value) -> ErrorList {
     if let Some(kind) = classic::kind_of(resource, object) {
         return allot_model::classic::create(kind, object);
@@ -141,7 +148,7 @@ fn validate_create(features: &Features, resource: &Resource, object: &Value) -> 
         Some(kind) => {
             let object = as_sent(kind, object, None, Part::Main, features);
             let validate = || allot_model::validate::create(kind, &object, features);
-            allot_model::validate::showing_raw(crate::raw::shown, validate)
+            allot_model::validate::showing_raw(SENT, validate)
         }
         None => ErrorList::new(),
     }
@@ -161,7 +168,7 @@ fn validate_update(
         return ErrorList::new();
     };
     let object = as_sent(kind, object, Some(old), part, features);
-    allot_model::validate::showing_raw(crate::raw::shown, || match part {
+    allot_model::validate::showing_raw(SENT, || match part {
         Part::Status => allot_model::validate::status_update(kind, &object, old),
         // As upstream's strategy, which alone of these does so.
         _ if kind == Kind::ResourceClaimTemplate => {

@@ -9,23 +9,39 @@ use serde_json::Value;
 use super::{GoName, Presence, Struct, Ty, is_empty, normalize, slice, tables, zero};
 
 thread_local! {
-    static RAW_TEXT: Cell<RawText> = const { Cell::new(|_| None) };
+    static RAW_TEXTS: Cell<RawTexts> = const {
+        Cell::new(RawTexts {
+            shown: |_| None,
+            length: |_| None,
+        })
+    };
 }
 
-/// The text of a raw field as it was sent, by its value.
-pub type RawText = fn(&Value) -> Option<String>;
+/// The texts of raw fields as they were sent, by their values.
+#[derive(Debug, Clone, Copy)]
+pub struct RawTexts {
+    /// The text in errors.
+    pub shown: fn(&Value) -> Option<String>,
+    /// The length of the longest text with this value, in bytes.
+    pub length: fn(&Value) -> Option<usize>,
+}
 
 /// Runs `work`, in which errors show raw fields as they were sent: in the order of their members and with the digits of
-/// their numbers, which a tree of values does not keep.
-pub fn showing_raw<T>(text: RawText, work: impl FnOnce() -> T) -> T {
-    struct Restore(RawText);
+/// their numbers, which a tree of values does not keep. Their lengths are those of the texts, too.
+pub fn showing_raw<T>(texts: RawTexts, work: impl FnOnce() -> T) -> T {
+    struct Restore(RawTexts);
     impl Drop for Restore {
         fn drop(&mut self) {
-            RAW_TEXT.set(self.0);
+            RAW_TEXTS.set(self.0);
         }
     }
-    let _restore = Restore(RAW_TEXT.replace(text));
+    let _restore = Restore(RAW_TEXTS.replace(texts));
     work()
+}
+
+/// The length of a raw field as it was sent, in bytes; `None` if that is not known.
+pub(crate) fn raw_length(value: &Value) -> Option<usize> {
+    (RAW_TEXTS.get().length)(value)
 }
 
 /// Quotes a value the way upstream prints an internal struct in an error message: JSON with Go's field names, in
@@ -42,7 +58,7 @@ fn write_quoted(ty: Ty, value: &Value, out: &mut String) {
             out.push_str("null")
         }
         Ty::Raw => {
-            let sent = RAW_TEXT.get()(value);
+            let sent = (RAW_TEXTS.get().shown)(value);
             out.push_str(&sent.unwrap_or_else(|| go_json(value)));
         }
         Ty::Text | Ty::Int | Ty::Bool => out.push_str(&go_json(value)),

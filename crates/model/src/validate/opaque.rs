@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::names;
 use crate::limits;
+use crate::shape::raw_length;
 use crate::view::View;
 
 /// Checks the one-of inside a configuration; `stored` says that it is what was accepted before.
@@ -28,7 +29,8 @@ pub(super) fn raw_object(raw: &Value, path: &Path, stored: bool) -> ErrorList {
     if raw.is_null() {
         return ErrorList::from([Error::required(path, "")]);
     }
-    if !stored && json_len(raw) > limits::OPAQUE_PARAMETERS {
+    let length = || raw_length(raw).unwrap_or_else(|| json_len(raw));
+    if !stored && length() > limits::OPAQUE_PARAMETERS {
         return ErrorList::from([Error::too_long(path, limits::OPAQUE_PARAMETERS)]);
     }
     if !raw.is_object() {
