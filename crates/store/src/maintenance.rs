@@ -71,7 +71,8 @@ pub fn check(directory: &Path) -> Result<CheckReport, Error> {
     })
 }
 
-/// Writes every present object as one line: collection, key, revision, value, separated by tabs.
+/// Writes every present object as one line: collection, key, revision, value, separated by tabs. Line breaks and tabs in values
+/// are left out: JSON has them only between tokens.
 ///
 /// # Errors
 /// As [`check`]; a failing `out` is [`Error::Open`] without a path.
@@ -84,8 +85,10 @@ pub fn dump(directory: &Path, out: &mut dyn Write) -> Result<(), Error> {
         names.sort();
         for name in names {
             for entry in state.collections[name].entries.values() {
+                let in_line = |byte: &u8| !matches!(byte, b'\n' | b'\r' | b'\t');
+                let value: Vec<u8> = entry.value.iter().copied().filter(in_line).collect();
                 write!(out, "{name}\t{}\t{}\t", entry.key, entry.revision)
-                    .and_then(|()| out.write_all(&entry.value))
+                    .and_then(|()| out.write_all(&value))
                     .and_then(|()| out.write_all(b"\n"))
                     .map_err(|error| Error::Output(Arc::new(error)))?;
             }

@@ -34,14 +34,15 @@ pub(super) async fn run(server: &Server, address: SocketAddr) -> Result<()> {
     let name = identity(&host);
     let holder = format!("{name}_{}", uuid::Uuid::new_v4());
     let state = server.0.state.clone();
-    hold(&state, &name, &holder, &host, address).await?;
+    // The server starts on a full disk as well.
+    hold(&state, &name, &holder, &host, address, true).await?;
     tokio::spawn(async move {
         loop {
             tokio::select! {
                 () = state.shutdown.cancelled() => return,
                 () = tokio::time::sleep(RENEWED_EVERY) => {}
             }
-            if let Err(error) = hold(&state, &name, &holder, &host, address).await {
+            if let Err(error) = hold(&state, &name, &holder, &host, address, false).await {
                 tracing::warn!(error = %error.0.message, "the Lease of the API server is not renewed");
             }
         }
@@ -76,13 +77,15 @@ fn base32(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// Creates or renews the Lease, and removes those of servers that are gone.
+/// Creates or renews the Lease, and removes those of servers that are gone. `frees`: with the space that is reserved for
+/// deletes.
 async fn hold(
     state: &Arc<ServerState>,
     name: &str,
     holder: &str,
     host: &str,
     address: SocketAddr,
+    frees: bool,
 ) -> Result<()> {
     let now = jiff::Timestamp::now();
     let renewed = now.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
@@ -121,7 +124,7 @@ async fn hold(
                 lease["metadata"][part] = wanted["metadata"][part].clone();
             }
             let expect = Expect::Revision(entry.revision);
-            Write::put(LEASES, own.as_str(), expect, storage::draft(&lease)).frees(true)
+            Write::put(LEASES, own.as_str(), expect, storage::draft(&lease)).frees(frees)
         } else if !is_own && has_expired(&lease, now) {
             Write::delete(LEASES, &*entry.key, entry.revision, storage::draft(&lease))
         } else {

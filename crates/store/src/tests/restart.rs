@@ -141,3 +141,16 @@ fn compaction_keeps_the_present_and_the_counter() {
     let store = Embedded::open(directory.path(), Options::default()).unwrap();
     assert_eq!((store.revision(), list(&store, None)), (last, kept));
 }
+
+/// Raw fields of objects are stored with the space that was sent between their tokens.
+#[test]
+fn regression_a_dumped_object_is_one_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Embedded::open(directory.path(), Options::default()).unwrap();
+    let revision = create(&store, "a", "{\"x\" :\n\t[1,\r\n 2]}");
+    drop(store);
+    let mut out = Vec::new();
+    dump(directory.path(), &mut out).unwrap();
+    let wanted = format!("{COLLECTION}\ta\t{revision}\t{{\"x\" :[1, 2]}}@{revision}\n");
+    assert_eq!(String::from_utf8(out).unwrap(), wanted);
+}
