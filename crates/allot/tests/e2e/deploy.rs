@@ -284,7 +284,11 @@ async fn components_of_a_real_cluster_need_no_more_rights_than_their_manifests_g
         "--runtime-config=resource.k8s.io/v1alpha2=true",
     ];
     let (_server, admin, client) = server(here, &flags).await;
-    create(&client, include_str!("../../../../deploy/net-driver.yaml")).await;
+    create(
+        &client,
+        include_str!("../../../../drivers/net/manifests/classic.yaml"),
+    )
+    .await;
     let controller = kubeconfig_of(&client, &admin, "allot-net-controller").await;
     let plugin = kubeconfig_of(&client, &admin, "allot-net-plugin").await;
     let root = here.join("node");
