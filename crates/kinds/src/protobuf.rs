@@ -65,7 +65,10 @@ mod tests {
             "resourceNames": ["n"], "operations": ["CREATE"], "apiGroups": ["g"], "apiVersions": ["v"],
             "resources": ["r"], "scope": "*",
         });
-        for kind in ["ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"] {
+        for (kind, versions) in [
+            ("ValidatingAdmissionPolicy", &["v1"][..]),
+            ("MutatingAdmissionPolicy", &["v1", "v1beta1", "v1alpha1"]),
+        ] {
             let policy = |version: &str| {
                 json!({
                     "apiVersion": format!("{group}/{version}"), "kind": kind, "metadata": {"name": "p"},
@@ -73,7 +76,7 @@ mod tests {
                 })
             };
             let stable = message_of(&policy("v1")).expect("a kind with a protobuf form");
-            for version in ["v1", "v1beta1", "v1alpha1"] {
+            for version in versions {
                 let policy = policy(version);
                 let found = message_of(&policy).expect("a kind with a protobuf form");
                 assert_eq!(found, stable, "{kind} {version}");

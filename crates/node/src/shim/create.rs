@@ -221,9 +221,14 @@ fn with_reason(error: CreateError, said: &Said) -> CreateError {
 fn is_of_hook(error: &LibcontainerError) -> bool {
     match error {
         LibcontainerError::Hook(_) | LibcontainerError::MainProcess(ProcessError::Hooks(_)) => true,
-        // Those in the namespaces of the container are run by another process, which tells its error as text.
-        LibcontainerError::MainProcess(ProcessError::Channel(told)) => {
-            told.to_string().contains("failed to run hooks")
+        // The same inside of an error that does not show its cause, and those of hooks in the namespaces of the container, whose
+        // process tells its error as text.
+        LibcontainerError::CreateContainerError(_)
+        | LibcontainerError::MainProcess(ProcessError::Channel(_)) => {
+            let text = chain(error);
+            ["failed hooks", "failed to run hooks"]
+                .iter()
+                .any(|it| text.contains(it))
         }
         _ => false,
     }

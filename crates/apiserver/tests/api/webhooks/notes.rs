@@ -230,7 +230,8 @@ async fn regression_what_webhooks_break_is_mended() {
         )
         .await;
         let object = format!("{MAPS}/m");
-        let map = json!({"metadata": {"name": "m"}}).to_string();
+        // A manager is named for the fields that it sets.
+        let map = json!({"metadata": {"name": "m"}, "data": {"k": "v"}}).to_string();
         let (plain, patch) = ("application/json", "application/merge-patch+json");
         for (method, path, kind, body) in [
             ("POST", MAPS, plain, map.as_str()),
