@@ -118,7 +118,7 @@ func TestNRI(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(plugin.source, "file"), []byte("content\n"), 0o644))
 	first := plugin.connect(t, socket)
 
-	script := "echo $FROM_PLUGIN; cat /from-plugin/file; echo x > /dev/from-plugin && echo device; touch /from-plugin/x || echo read-only; exec sleep 1000"
+	script := "echo $FROM_PLUGIN; cat /from-plugin/file; echo x > /dev/from-plugin && echo device; touch /from-plugin/x 2> /dev/null || echo read-only; exec sleep 1000"
 	pod := sleeper("adjusted", script)
 	pod.Labels["wanted"] = "variable"
 	launch(t, c, metav1.NamespaceDefault, pod)
