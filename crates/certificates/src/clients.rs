@@ -9,9 +9,9 @@ use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signat
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
+use rustls::{DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
 
-use crate::roots::{Purpose, Roots, Validity, check_itself, seconds, verify};
+use crate::roots::{Purpose, Roots, Validity, seconds, verify};
 use crate::subject::{self, Identity, SubjectError};
 
 #[cfg(test)]
@@ -62,19 +62,16 @@ impl Authorities {
         let Some((first, rest)) = chain.split_first() else {
             return Ok(None);
         };
-        let verified = verify(&self.roots, Purpose::Client, rest, now, |roots, rest| {
+        let by_chain = |roots: RootCertStore, rest: &[CertificateDer<'_>]| {
             let provider = self.provider.clone();
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
                 .allow_unauthenticated()
                 .build()
                 .map_err(|error| Error::General(error.to_string()))?;
-            verifier.verify_client_cert(first, rest, now)
-        });
-        let verified = match verified {
-            Err(_) if self.roots.contains(first) => check_itself(first, Purpose::Client, now),
-            verified => verified.map(drop),
+            verifier.verify_client_cert(first, rest, now).map(drop)
         };
-        verified.map_err(|error| SubjectError::Untrusted(error.to_string()))?;
+        verify(&self.roots, Purpose::Client, first, rest, now, by_chain)
+            .map_err(|error| SubjectError::Untrusted(error.to_string()))?;
         subject::identity(first)
     }
 

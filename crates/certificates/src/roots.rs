@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::pki_types::{CertificateDer, TrustAnchor, UnixTime};
 use rustls::{CertificateError, DistinguishedName, RootCertStore};
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::x509::X509Version;
@@ -112,27 +112,20 @@ pub(crate) fn seconds(time: UnixTime) -> i64 {
     i64::try_from(time.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// The certificates of authorities that are trusted as long as they are valid.
+/// The certificate of an authority, and what is asked of it.
 #[derive(Debug)]
-pub struct Roots {
-    certificates: Vec<CertificateDer<'static>>,
-    validities: Vec<Validity>,
-    signs: Vec<Option<Signs>>,
-    /// Their names and keys, in the same order.
-    anchors: RootCertStore,
+struct Root {
+    certificate: CertificateDer<'static>,
+    validity: Validity,
+    /// `None` for a certificate that may sign no other.
+    signs: Option<Signs>,
+    /// Its name and key, as webpki needs them.
+    anchor: TrustAnchor<'static>,
 }
 
-impl Default for Roots {
-    /// Nothing is trusted.
-    fn default() -> Self {
-        Self {
-            certificates: Vec::new(),
-            validities: Vec::new(),
-            signs: Vec::new(),
-            anchors: RootCertStore::empty(),
-        }
-    }
-}
+/// The certificates of authorities that are trusted as long as they are valid; by default none.
+#[derive(Debug, Default)]
+pub struct Roots(Vec<Root>);
 
 impl Roots {
     /// Those of a text in PEM.
@@ -151,32 +144,43 @@ impl Roots {
         Ok(roots)
     }
 
+    /// Those that can be read; the others are skipped, as in Go.
+    pub fn readable(certificates: impl IntoIterator<Item = CertificateDer<'static>>) -> Self {
+        let mut roots = Self::default();
+        for certificate in certificates {
+            let _ = roots.add(certificate);
+        }
+        roots
+    }
+
     /// Trusts a certificate as well.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    pub fn add(&mut self, certificate: CertificateDer<'static>) -> Result<(), rustls::Error> {
+    fn add(&mut self, certificate: CertificateDer<'static>) -> Result<(), rustls::Error> {
         let (validity, signs) = match X509Certificate::from_der(&certificate) {
             Ok((_, parsed)) => (Validity::of(&parsed), Signs::of(&parsed)),
             Err(_) => return Err(CertificateError::BadEncoding.into()),
         };
-        self.anchors.add(certificate.clone())?;
-        self.certificates.push(certificate);
-        self.validities.push(validity);
-        self.signs.push(signs);
+        let mut anchors = RootCertStore::empty();
+        anchors.add(certificate.clone())?;
+        self.0.extend(anchors.roots.pop().map(|anchor| Root {
+            certificate,
+            validity,
+            signs,
+            anchor,
+        }));
         Ok(())
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.certificates.is_empty()
+        self.0.is_empty()
     }
 
-    pub(crate) fn contains(&self, certificate: &CertificateDer<'_>) -> bool {
-        self.certificates.iter().any(|it| it == certificate)
+    fn contains(&self, certificate: &CertificateDer<'_>) -> bool {
+        self.0.iter().any(|root| root.certificate == *certificate)
     }
 
     pub(crate) fn subjects(&self) -> Vec<DistinguishedName> {
-        self.anchors.subjects()
+        let names = self.0.iter().map(|root| root.anchor.subject.as_ref());
+        names.map(DistinguishedName::in_sequence).collect()
     }
 
     /// Those that may sign for a purpose, by how many certificates may be between them and the last one; if there is a time,
@@ -187,32 +191,49 @@ impl Roots {
         between: impl Fn(usize) -> bool,
         now: Option<UnixTime>,
     ) -> RootCertStore {
-        let all = self.anchors.roots.iter().zip(&self.validities);
-        let fit = all.zip(&self.signs).filter(|((_, validity), signs)| {
-            let may_sign = signs.is_some_and(|it| it.is_for(purpose) && between(it.between));
+        let fit = self.0.iter().filter(|root| {
+            let validity = root.validity;
+            let may_sign = root
+                .signs
+                .is_some_and(|it| it.is_for(purpose) && between(it.between));
             may_sign && now.is_none_or(|now| validity.has_begun(now) && !validity.has_ended(now))
         });
         RootCertStore {
-            roots: fit.map(|((anchor, _), _)| anchor.clone()).collect(),
+            roots: fit.map(|root| root.anchor.clone()).collect(),
         }
     }
 
     /// The next second in which other ones are valid.
     pub(crate) fn change_after(&self, now: UnixTime) -> Option<i64> {
-        let changes = self.validities.iter();
-        changes.filter_map(|it| it.changes_after(now)).min()
+        let validities = self.0.iter().map(|root| root.validity);
+        validities.filter_map(|it| it.changes_after(now)).min()
+    }
+}
+
+/// Verifies a certificate by its chain, as [`verify_chain`] does. One that is trusted itself needs no authority, as in Go.
+pub(crate) fn verify(
+    roots: &Roots,
+    purpose: Purpose,
+    certificate: &CertificateDer<'_>,
+    intermediates: &[CertificateDer<'_>],
+    now: UnixTime,
+    with: impl Fn(RootCertStore, &[CertificateDer<'_>]) -> Result<(), rustls::Error>,
+) -> Result<(), rustls::Error> {
+    match verify_chain(roots, purpose, intermediates, now, with) {
+        Err(_) if roots.contains(certificate) => check_itself(certificate, purpose, now),
+        verified => verified,
     }
 }
 
 /// Verifies with the roots that are valid now, and those of the presented intermediate certificates that may sign. Of a chain that
 /// is good but for its root it says so, as Go does, instead of that its issuer is unknown.
-pub(crate) fn verify<T>(
+fn verify_chain(
     roots: &Roots,
     purpose: Purpose,
     intermediates: &[CertificateDer<'_>],
     now: UnixTime,
-    with: impl Fn(RootCertStore, &[CertificateDer<'_>]) -> Result<T, rustls::Error>,
-) -> Result<T, rustls::Error> {
+    with: impl Fn(RootCertStore, &[CertificateDer<'_>]) -> Result<(), rustls::Error>,
+) -> Result<(), rustls::Error> {
     let mut signing = Vec::new();
     for certificate in intermediates {
         let parsed = X509Certificate::from_der(certificate);
@@ -221,10 +242,10 @@ pub(crate) fn verify<T>(
         }
     }
     let fits = |between: usize| between.min(signing.len());
-    let known = roots.signs.iter().flatten();
+    let known = roots.0.iter().filter_map(|root| root.signs);
     let depths = known.filter(|it| it.is_for(purpose));
     let depths: BTreeSet<usize> = depths.map(|it| fits(it.between)).collect();
-    let mut outcome: Result<T, rustls::Error> = Err(CertificateError::UnknownIssuer.into());
+    let mut outcome = Err(CertificateError::UnknownIssuer.into());
     for depth in depths.into_iter().rev() {
         // A root with a limit signs for the first of them alone: clients and servers send them in order.
         let few = &signing[..depth];
@@ -248,8 +269,8 @@ pub(crate) fn verify<T>(
     outcome
 }
 
-/// Checks a certificate that is trusted itself: it needs no authority, as in Go.
-pub(crate) fn check_itself(
+/// Checks a certificate that is trusted itself.
+fn check_itself(
     certificate: &CertificateDer<'_>,
     purpose: Purpose,
     now: UnixTime,

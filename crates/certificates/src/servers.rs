@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::verify_server_name;
+use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
-use rustls::{DigitallySignedStruct, Error, SignatureScheme};
+use rustls::{DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
-use crate::roots::{Purpose, Roots, check_itself, verify};
+use crate::roots::{Purpose, Roots, verify};
 
 #[cfg(test)]
 mod tests;
@@ -35,22 +34,8 @@ impl Trust {
         certificates: impl Iterator<Item = CertificateDer<'static>>,
         provider: Arc<CryptoProvider>,
     ) -> Option<Self> {
-        let mut roots = Roots::default();
-        for certificate in certificates {
-            let _ = roots.add(certificate);
-        }
+        let roots = Roots::readable(certificates);
         (!roots.is_empty()).then(|| Self::new(roots, provider))
-    }
-
-    /// Verifies one of the trusted certificates as that of a server.
-    fn verify_itself(
-        certificate: &CertificateDer<'_>,
-        name: &ServerName<'_>,
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        check_itself(certificate, Purpose::Server, now)?;
-        verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
-        Ok(ServerCertVerified::assertion())
     }
 }
 
@@ -60,29 +45,30 @@ impl ServerCertVerifier for Trust {
         certificate: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         name: &ServerName<'_>,
-        ocsp: &[u8],
+        _ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let verified = verify(
+        let parsed = ParsedCertificate::try_from(certificate)?;
+        let algorithms = self.provider.signature_verification_algorithms.all;
+        let by_chain = |roots: RootCertStore, intermediates: &[CertificateDer<'_>]| {
+            verify_server_cert_signed_by_trust_anchor(
+                &parsed,
+                &roots,
+                intermediates,
+                now,
+                algorithms,
+            )
+        };
+        verify(
             &self.roots,
             Purpose::Server,
+            certificate,
             intermediates,
             now,
-            |roots, intermediates| {
-                let provider = self.provider.clone();
-                let verifier =
-                    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
-                        .build()
-                        .map_err(|error| Error::General(error.to_string()))?;
-                verifier.verify_server_cert(certificate, intermediates, name, ocsp, now)
-            },
-        );
-        match verified {
-            Err(_) if self.roots.contains(certificate) => {
-                Self::verify_itself(certificate, name, now)
-            }
-            verified => verified,
-        }
+            by_chain,
+        )?;
+        verify_server_name(&parsed, name)?;
+        Ok(ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(

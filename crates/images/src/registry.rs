@@ -349,10 +349,7 @@ fn tls(endpoint: &Endpoint) -> Result<rustls::ClientConfig> {
             .and_then(|pem| Roots::read(&pem))
             .map_err(|error| Error::Config(format!("{shown}: {error}")))?;
     } else if !endpoint.plain_http {
-        for certificate in rustls_native_certs::load_native_certs().certs {
-            // What cannot be read is skipped.
-            let _ = roots.add(certificate);
-        }
+        roots = Roots::readable(rustls_native_certs::load_native_certs().certs);
     }
     let trust = Arc::new(Trust::new(roots, provider));
     let builder = builder.dangerous().with_custom_certificate_verifier(trust);
