@@ -32,6 +32,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+mod boot;
 mod claims;
 mod cni;
 mod config;

@@ -23,6 +23,7 @@ use prost::Message as _;
 use tokio::sync::{MutexGuard, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::boot;
 use crate::config::{Config, RuntimeKind};
 use crate::error::Error;
 use crate::events::Recorder;
@@ -186,7 +187,7 @@ impl Nri {
     /// Records that plugins were told about a pod: the next agent does not repeat it.
     fn write_record(&self, sandbox: &PodSandbox) {
         let path = self.record_of(&sandbox.id);
-        let bytes = [boot_id().as_bytes(), b"\n", &sandbox.encode_to_vec()].concat();
+        let bytes = [boot::id().as_bytes(), b"\n", &sandbox.encode_to_vec()].concat();
         let directory = path.parent().unwrap_or(Path::new("/"));
         let written = std::fs::create_dir_all(directory)
             .and_then(|()| allot_cdi::file::write_atomic(&path, &bytes, 0o600));
@@ -285,16 +286,10 @@ impl Nri {
     }
 }
 
-/// Which run of the machine this is: no network namespace and no container outlives it.
-fn boot_id() -> String {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
-    text.unwrap_or_default().trim().to_owned()
-}
-
 /// A record of this run of the machine.
 fn read_record(path: &Path) -> Option<PodSandbox> {
     const LARGEST: u64 = 8 << 20;
     let bytes = allot_cdi::file::read_bounded(path, LARGEST).ok()?;
-    let rest = bytes.strip_prefix(boot_id().as_bytes())?;
+    let rest = bytes.strip_prefix(boot::id().as_bytes())?;
     PodSandbox::decode(rest.strip_prefix(b"\n")?).ok()
 }

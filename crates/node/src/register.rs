@@ -285,7 +285,7 @@ fn node_info(facts: &Facts) -> Value {
     json!({
         "machineID": read("/etc/machine-id"),
         "systemUUID": read("/etc/machine-id"),
-        "bootID": read("/proc/sys/kernel/random/boot_id"),
+        "bootID": crate::boot::id(),
         "kernelVersion": system.release().to_string_lossy(),
         "osImage": image,
         "containerRuntimeVersion": facts.runtime,

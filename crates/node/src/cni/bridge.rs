@@ -266,8 +266,8 @@ fn remove_recorded(record: &Record) -> Result<Option<String>, RemoveError> {
 fn identity(bridge: &str) -> Option<String> {
     let index = Path::new("/sys/class/net").join(bridge).join("ifindex");
     let index = std::fs::read_to_string(index).ok()?;
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    Some(format!("{}/{}", boot.trim(), index.trim()))
+    let boot = Some(crate::boot::id()).filter(|id| !id.is_empty())?;
+    Some(format!("{boot}/{}", index.trim()))
 }
 
 /// Creates the bridge of a directory. That the kernel has no two of one name keeps clusters apart that start at once.

@@ -268,7 +268,7 @@ impl Scope<'_> {
         Ok(())
     }
 
-    /// A field with one value.
+    /// A field with one value, which the next plugin sees.
     fn set<T: Clone>(
         self,
         owners: &mut Owners,
@@ -277,10 +277,9 @@ impl Scope<'_> {
         all: &mut Option<T>,
         seen: &mut Option<T>,
     ) -> Result<(), Conflict> {
-        if let Some(wanted) = wanted {
-            owners.claim(self.id, field, None, self.plugin)?;
-            *seen = Some(wanted.clone());
-            *all = Some(wanted);
+        self.field(owners, field, &wanted, all)?;
+        if wanted.is_some() {
+            *seen = wanted;
         }
         Ok(())
     }
@@ -368,16 +367,9 @@ impl Scope<'_> {
         if let Some(rdt) = wanted.rdt {
             self.rdt(owners, rdt, all.rdt.get_or_insert_default())?;
         }
-        let field = Field::MemoryPolicy;
         // Upstream does not tell the next plugin.
-        let mut unseen = None;
-        self.set(
-            owners,
-            field,
-            wanted.memory_policy,
-            &mut all.memory_policy,
-            &mut unseen,
-        )
+        let field = Field::MemoryPolicy;
+        self.field(owners, field, &wanted.memory_policy, &mut all.memory_policy)
     }
 
     fn rdt(
@@ -400,24 +392,11 @@ impl Scope<'_> {
                 ..LinuxRdt::default()
             };
         }
-        let mut unseen = (None, None, None);
         let [id, schemata, monitoring] = FIELDS;
-        self.set(owners, id, wanted.clos_id, &mut all.clos_id, &mut unseen.0)?;
-        self.set(
-            owners,
-            schemata,
-            wanted.schemata,
-            &mut all.schemata,
-            &mut unseen.1,
-        )?;
-        let wanted = wanted.enable_monitoring;
-        self.set(
-            owners,
-            monitoring,
-            wanted,
-            &mut all.enable_monitoring,
-            &mut unseen.2,
-        )
+        self.field(owners, id, &wanted.clos_id, &mut all.clos_id)?;
+        self.field(owners, schemata, &wanted.schemata, &mut all.schemata)?;
+        let enabled = &mut all.enable_monitoring;
+        self.field(owners, monitoring, &wanted.enable_monitoring, enabled)
     }
 }
 

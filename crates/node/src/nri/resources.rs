@@ -9,10 +9,8 @@ use allot_protos::nri::{
 use serde_json::{Value, json};
 
 use super::owners::called;
+use crate::oci::cgroup::{self, CPU_PERIOD};
 use crate::spec::{Limits, PodLimits};
-
-/// Microseconds in which CPU time is counted.
-const PERIOD: u64 = 100_000;
 
 /// Why resources cannot be set.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,7 +29,7 @@ pub(super) fn limits(
     enforces_limits: bool,
     limits: &mut Limits,
 ) -> Result<(), Unsupported> {
-    let second = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
+    let second = cgroup::is_second_version(Path::new(cgroup::ROOT));
     set_limits(wanted, enforces_limits, second, limits)
 }
 
@@ -78,7 +76,7 @@ fn set_limits(
     }
     if let Some(period) = &cpu.period {
         fields.push(Field::CpuPeriod);
-        limits.cpu_period = Some(period.value).filter(|it| *it != PERIOD);
+        limits.cpu_period = Some(period.value).filter(|it| *it != CPU_PERIOD);
     }
     for (field, list, limit) in [
         (Field::CpuSetCpUs, &cpu.cpus, &mut limits.cpus),
@@ -196,7 +194,7 @@ pub(super) fn device_rule(rule: &LinuxDeviceCgroup) -> Result<Value, String> {
 pub(super) fn described(limits: &Limits) -> LinuxResources {
     let signed = |value: Option<i64>| value.map(|value| OptionalInt64 { value });
     let unsigned = |value: Option<u64>| value.map(|value| OptionalUInt64 { value });
-    let period = limits.cpu_period.or(limits.cpu_quota.map(|_| PERIOD));
+    let period = limits.cpu_period.or(limits.cpu_quota.map(|_| CPU_PERIOD));
     LinuxResources {
         cpu: Some(LinuxCpu {
             shares: unsigned(limits.cpu_shares),

@@ -11,10 +11,11 @@ use crate::processes::{self, ProcessHandle};
 use crate::spec::Limits;
 use crate::spec::staged::Hierarchy;
 
-pub(super) const ROOT: &str = "/sys/fs/cgroup";
+/// Where the kernel's cgroups are.
+pub(crate) const ROOT: &str = "/sys/fs/cgroup";
 
 /// Microseconds in which processor time is counted.
-pub(super) const CPU_PERIOD: u64 = 100_000;
+pub(crate) const CPU_PERIOD: u64 = 100_000;
 
 /// How long the kernel may take to let go of a cgroup whose processes have ended.
 const BUSY: Duration = Duration::from_secs(1);
@@ -60,6 +61,11 @@ pub(super) const QUOTA: LimitFile = LimitFile::new("cpu", "cpu.cfs_quota_us", "c
 pub(super) const PERIOD: LimitFile = LimitFile::new("cpu", "cpu.cfs_period_us", "cpu.max");
 /// Processes and threads.
 pub(super) const PIDS: LimitFile = LimitFile::new("pids", "pids.max", "pids.max");
+
+/// Whether the cgroups below a directory are of the second version.
+pub(crate) fn is_second_version(root: &Path) -> bool {
+    root.join("cgroup.controllers").exists()
+}
 
 /// The cgroup of the processes of a container.
 pub(crate) fn of_processes(container: &Path, hierarchy: Hierarchy) -> PathBuf {

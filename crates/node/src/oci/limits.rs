@@ -4,7 +4,9 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::cgroup::{CPU_PERIOD, INNER, LimitFile, MEMORY, PERIOD, PIDS, QUOTA, ROOT, SHARES};
+use super::cgroup::{
+    CPU_PERIOD, INNER, LimitFile, MEMORY, PERIOD, PIDS, QUOTA, ROOT, SHARES, is_second_version,
+};
 use crate::error::{AtPath as _, PathError};
 use crate::spec::Limits;
 
@@ -19,7 +21,7 @@ pub(crate) fn change(container: &Path, limits: &Limits) -> Result<(), PathError>
 
 fn change_below(root: &Path, container: &Path, limits: &Limits) -> Result<(), PathError> {
     let relative = container.strip_prefix("/").unwrap_or(container);
-    if root.join("cgroup.controllers").exists() {
+    if is_second_version(root) {
         return change_second(&root.join(relative), limits);
     }
     let first = First { root, relative };

@@ -156,7 +156,7 @@ fn change_below(
     };
     let plain = |value: i64| value.to_string();
     let shares = limits.cpu_shares.and_then(|it| i64::try_from(it).ok());
-    if root.join("cgroup.controllers").exists() {
+    if cgroup::is_second_version(root) {
         let file = |of: LimitFile| root.join(relative).join(of.second);
         set(file(PIDS), limits.pids, &plain, "max")?;
         set(file(MEMORY), limits.memory, &plain, "max")?;

@@ -140,7 +140,8 @@ impl Scope<'_> {
         self.field(owners, Field::PidsLimit, &wanted.pids, &mut all.pids)
     }
 
-    fn field<T: Clone>(
+    /// A field with one value.
+    pub(super) fn field<T: Clone>(
         self,
         owners: &mut Owners,
         field: Field,

@@ -7,16 +7,15 @@ use rustix::mount::{MountFlags, mount};
 
 use super::{Result, Step};
 use crate::oci;
+use crate::oci::cgroup::ROOT;
 use crate::spec::ContainerSpec;
 use crate::spec::staged::Hierarchy;
-
-const ROOT: &str = "/sys/fs/cgroup";
 
 /// Detects the hierarchy, and limits the container's cgroup in it. If it is not writable, an empty one in memory replaces
 /// it in the shim's view, so that attempts to use it have no effect and cause no error.
 pub(super) fn prepare(spec: &ContainerSpec) -> Result<Hierarchy> {
     if spec.cgroups {
-        if Path::new(ROOT).join("cgroup.controllers").exists() {
+        if oci::cgroup::is_second_version(Path::new(ROOT)) {
             return Ok(Hierarchy::V2);
         }
         // That of the pod comes first: a container below it has no more.
