@@ -36,6 +36,8 @@ mod pressure;
 mod programs;
 #[path = "agent/pulls.rs"]
 mod pulls;
+#[path = "agent/recording.rs"]
+mod recording;
 #[path = "agent/resize.rs"]
 mod resize;
 #[path = "support/runtime.rs"]

@@ -2,17 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use allot_apiserver::Server;
 use allot_apiserver::identity::User;
 use allot_apiserver::registry::RuntimeConfig;
-use allot_driver::{
-    Claim, ContainerEdits, Driver, Failure, Plugin, Pool, Prepared, PreparedClaim, PreparedDevice,
-    Resources,
-};
+use allot_driver::{Plugin, Pool, Resources};
 use allot_model::features::{Features, Release};
 use allot_node::Config;
 use allot_store::Embedded;
@@ -23,6 +19,8 @@ use kube::Client;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+
+use super::recording::{Calls, Recording};
 
 pub const DRIVER: &str = "test.example.com";
 
@@ -449,53 +447,4 @@ pub fn status<'a>(pod: &'a Value, container: &str) -> &'a Value {
     all.flatten()
         .find(|status| status["name"] == container)
         .unwrap_or(&Value::Null)
-}
-
-/// What a driver was asked to do.
-#[derive(Default)]
-pub struct Calls {
-    pub log: Mutex<Vec<String>>,
-    pub broken: AtomicBool,
-    /// Prepare waits for `go`.
-    pub stuck: AtomicBool,
-    pub go: tokio::sync::Notify,
-}
-
-struct Recording(Arc<Calls>);
-
-impl Driver for Recording {
-    async fn prepare(&self, claim: &Claim) -> Result<Prepared, Failure> {
-        if self.0.broken.load(Ordering::Relaxed) {
-            return Err("the device is on fire".into());
-        }
-        if self.0.stuck.load(Ordering::Relaxed) {
-            self.0.log.lock().unwrap().push("stuck".into());
-            self.0.go.notified().await;
-        }
-        self.0
-            .log
-            .lock()
-            .unwrap()
-            .push(format!("prepare {}", claim.reference()));
-        let device = |result| {
-            let env = vec![format!(
-                "DEVICE={}",
-                claim.results(DRIVER).next().unwrap().device
-            )];
-            PreparedDevice::from_result(result).edits(ContainerEdits {
-                env,
-                ..Default::default()
-            })
-        };
-        Ok(claim.results(DRIVER).map(device).collect())
-    }
-
-    async fn unprepare(&self, claim: &PreparedClaim) -> Result<(), Failure> {
-        self.0
-            .log
-            .lock()
-            .unwrap()
-            .push(format!("unprepare {claim}"));
-        Ok(())
-    }
 }
