@@ -12,6 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::body::{Body, Observer};
 use crate::identity::User;
+use crate::object::micro_timestamp;
 use crate::request::{Annotations, Incoming, is_long_running};
 
 mod event;
@@ -107,7 +108,7 @@ impl Audit {
             response_status: None,
             request_object: None,
             response_object: None,
-            request_received_timestamp: event::time(received),
+            request_received_timestamp: micro_timestamp(received),
             stage_timestamp: String::new(),
             annotations: Default::default(),
         };
@@ -197,7 +198,7 @@ impl RequestAudit {
 
     fn stage(&mut self, stage: Stage) {
         self.event.stage = stage;
-        self.event.stage_timestamp = event::time(jiff::Timestamp::now());
+        self.event.stage_timestamp = micro_timestamp(jiff::Timestamp::now());
         self.write();
     }
 

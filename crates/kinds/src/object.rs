@@ -197,6 +197,11 @@ pub fn timestamp(time: jiff::Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
+/// A time with microseconds, as Leases and audit events write it.
+pub fn micro_timestamp(time: jiff::Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
+}
+
 /// The part of an object's metadata that its Scale has.
 pub fn scale_metadata(object: &Value) -> Value {
     let keys = [

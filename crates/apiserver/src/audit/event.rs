@@ -159,8 +159,3 @@ impl ResponseStatus {
         Self::new("Success", "Connection closed early", "", 200)
     }
 }
-
-/// A time as events have it.
-pub fn time(time: jiff::Timestamp) -> String {
-    time.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
-}

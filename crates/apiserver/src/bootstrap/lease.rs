@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use allot_store::{Error as StoreError, Expect, ListOptions, Write};
+use data_encoding::BASE32_NOPAD;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::error::Result;
 use crate::made::{self, ensure};
-use crate::object::{meta, text};
+use crate::object::{meta, micro_timestamp, text};
 use crate::server::Server;
 use crate::state::ServerState;
 use crate::storage;
@@ -59,22 +60,8 @@ fn identity(host: &str) -> String {
         hashed.extend(length.to_be_bytes());
         hashed.extend(part.as_bytes());
     }
-    format!("apiserver-{}", base32(&Sha256::digest(&hashed)[..16]))
-}
-
-/// Lower-case base 32 of RFC 4648, without padding.
-fn base32(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
-    let bit = |at: usize| match bytes.get(at / 8) {
-        Some(byte) => usize::from((byte >> (7 - at % 8)) & 1),
-        None => 0,
-    };
-    (0..(bytes.len() * 8).div_ceil(5))
-        .map(|digit| {
-            let value = (0..5).fold(0, |value, at| (value << 1) | bit(digit * 5 + at));
-            char::from(ALPHABET[value])
-        })
-        .collect()
+    let hash = BASE32_NOPAD.encode(&Sha256::digest(&hashed)[..16]);
+    format!("apiserver-{}", hash.to_ascii_lowercase())
 }
 
 /// Creates or renews the Lease, and removes those of servers that are gone. `frees`: with the space that is reserved for
@@ -88,7 +75,6 @@ async fn hold(
     frees: bool,
 ) -> Result<()> {
     let now = jiff::Timestamp::now();
-    let renewed = now.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
     let wanted = json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {
@@ -97,7 +83,7 @@ async fn hold(
             "annotations": {"kubernetes.io/peer-advertise-address": address.to_string()},
         },
         "spec": {
-            "holderIdentity": holder, "leaseDurationSeconds": DURATION.as_secs(), "renewTime": renewed,
+            "holderIdentity": holder, "leaseDurationSeconds": DURATION.as_secs(), "renewTime": micro_timestamp(now),
         },
     });
     let own = format!("{NAMESPACE}/{name}");

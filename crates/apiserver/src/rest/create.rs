@@ -164,8 +164,8 @@ impl Call<'_> {
                     subresource,
                     &self.conversions,
                     |fields, empty| {
-                        let nobody = Managed::default();
-                        fields.update(&empty(), &nobody, &mut object, &self.manager)
+                        let no_owners = Managed::default();
+                        fields.update(&empty(), &no_owners, &mut object, &self.manager)
                     },
                 )
             }
@@ -318,9 +318,9 @@ impl Call<'_> {
             return Ok(draft);
         }
         if !is_applied {
-            let nobody = Managed::default();
-            let smaller = conversion::draft(self.core, &self.resource, object, &nobody).await?;
-            size = self.size(&smaller, object, &nobody);
+            let no_owners = Managed::default();
+            let smaller = conversion::draft(self.core, &self.resource, object, &no_owners).await?;
+            size = self.size(&smaller, object, &no_owners);
             if size <= MAX_STORED {
                 return Ok(smaller);
             }

@@ -85,8 +85,8 @@ async fn create_by_apply(
         "",
         &call.conversions,
         |fields, empty| {
-            let nobody = Managed::default();
-            fields.apply(&empty(), &nobody, config, &call.manager, false)
+            let no_owners = Managed::default();
+            fields.apply(&empty(), &no_owners, config, &call.manager, false)
         },
     )
     .map_err(managed::apply_error)?;
