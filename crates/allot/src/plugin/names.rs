@@ -7,13 +7,17 @@ use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
 
 use crate::cmd::access::Access;
+use crate::cmd::snapshot::Served;
 use crate::component;
 
 /// A user waits at the shell for the answer.
 const LIMIT: Duration = Duration::from_secs(2);
 /// More objects are not listed.
 const MOST: u32 = 500;
-/// Versions of `resource.k8s.io`, the newest first.
+const GROUP: &str = "resource.k8s.io";
+/// Kind and plural.
+const SLICES: (&str, &str) = ("ResourceSlice", "resourceslices");
+/// Versions of the group, the newest first.
 const VERSIONS: [&str; 4] = ["v1", "v1beta2", "v1beta1", "v1alpha3"];
 
 /// What a word of the command line names.
@@ -74,16 +78,9 @@ async fn list(named: Named, place: Place) -> anyhow::Result<Vec<String>> {
         }
         Named::Namespace => names(Api::all_with(client, &core("Namespace")), name).await?,
         Named::Node => names(Api::all_with(client, &core("Node")), name).await?,
-        Named::Class => of_devices(client, "DeviceClass", name).await?,
-        Named::Driver => {
-            of_devices(client, "ResourceSlice", |slice| text(slice, "/spec/driver")).await?
-        }
-        Named::Pool => {
-            of_devices(client, "ResourceSlice", |slice| {
-                text(slice, "/spec/pool/name")
-            })
-            .await?
-        }
+        Named::Class => of_devices(client, ("DeviceClass", "deviceclasses"), name).await?,
+        Named::Driver => of_devices(client, SLICES, |slice| text(slice, "/spec/driver")).await?,
+        Named::Pool => of_devices(client, SLICES, |slice| text(slice, "/spec/pool/name")).await?,
     })
 }
 
@@ -94,17 +91,17 @@ fn text(object: &DynamicObject, pointer: &str) -> Option<String> {
 /// Names of objects of `resource.k8s.io`, in the newest version that the server has.
 async fn of_devices(
     client: Client,
-    kind: &str,
-    name: impl Fn(&DynamicObject) -> Option<String> + Copy,
+    (kind, plural): (&str, &str),
+    name: impl Fn(&DynamicObject) -> Option<String>,
 ) -> anyhow::Result<Vec<String>> {
-    for version in VERSIONS {
-        let gvk = GroupVersionKind::gvk("resource.k8s.io", version, kind);
-        let api = Api::all_with(client.clone(), &ApiResource::from_gvk(&gvk));
-        if let Ok(found) = names(api, name).await {
-            return Ok(found);
-        }
-    }
-    Ok(Vec::new())
+    let mut served = Served::default();
+    let versions = served.of(&client, GROUP, plural, VERSIONS.to_vec()).await?;
+    let Some(version) = versions.first() else {
+        return Ok(Vec::new());
+    };
+    let gvk = GroupVersionKind::gvk(GROUP, version, kind);
+    let resource = ApiResource::from_gvk_with_plural(&gvk, plural);
+    names(Api::all_with(client, &resource), name).await
 }
 
 async fn names(
