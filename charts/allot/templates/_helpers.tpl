@@ -254,6 +254,30 @@ spec:
     matchLabels: {{ include "allot.selector" . | nindent 6 }}
 {{- end }}
 
+{{/* What policies about a driver have in common: its requests, and the node that its token names. */}}
+{{- define "allot.ofThisDriver" -}}
+matchConditions:
+- name: is-this-driver
+  expression: >-
+    request.userInfo.username == "system:serviceaccount:{{ .root.Release.Namespace }}:{{ include "allot.name" . }}"
+variables:
+- name: userNode
+  expression: >-
+    request.userInfo.?extra[?'authentication.kubernetes.io/node-name'][0].orValue('')
+{{- end }}
+
+{{/* The binding of `policy`, which denies. */}}
+{{- define "allot.denyBinding" -}}
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: {{ .policy }}
+  labels: {{ include "allot.labels" . | nindent 4 }}
+spec:
+  policyName: {{ .policy }}
+  validationActions: [Deny]
+{{- end }}
+
 {{/* A policy that keeps the driver of a component to the slices of the node that its pod runs on. */}}
 {{- define "allot.nodePolicy" -}}
 # The token of a pod names the node that the pod is bound to. A driver that was taken over on one node cannot change the
@@ -271,14 +295,7 @@ spec:
       apiVersions: ["*"]
       operations: [CREATE, UPDATE, DELETE]
       resources: [resourceslices]
-  matchConditions:
-  - name: is-this-driver
-    expression: >-
-      request.userInfo.username == "system:serviceaccount:{{ .root.Release.Namespace }}:{{ include "allot.name" . }}"
-  variables:
-  - name: userNode
-    expression: >-
-      request.userInfo.?extra[?'authentication.kubernetes.io/node-name'][0].orValue('')
+  {{- include "allot.ofThisDriver" . | nindent 2 }}
   - name: sliceNode
     expression: >-
       (request.operation == "DELETE" ? oldObject : object).spec.?nodeName.orValue("")
@@ -289,14 +306,7 @@ spec:
     messageExpression: >-
       "the driver on node '" + variables.userNode + "' may not change the slices of node '" + variables.sliceNode + "'"
 ---
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata:
-  name: {{ include "allot.name" . }}
-  labels: {{ include "allot.labels" . | nindent 4 }}
-spec:
-  policyName: {{ include "allot.name" . }}
-  validationActions: [Deny]
+{{ include "allot.denyBinding" (merge (dict "policy" (include "allot.name" .)) .) }}
 {{- end }}
 
 {{/* Keeps a driver to its own devices on its node in the status of claims. */}}
@@ -315,14 +325,7 @@ spec:
       apiVersions: ["*"]
       operations: [UPDATE]
       resources: [resourceclaims/status]
-  matchConditions:
-  - name: is-this-driver
-    expression: >-
-      request.userInfo.username == "system:serviceaccount:{{ .root.Release.Namespace }}:{{ include "allot.name" . }}"
-  variables:
-  - name: userNode
-    expression: >-
-      request.userInfo.?extra[?'authentication.kubernetes.io/node-name'][0].orValue('')
+  {{- include "allot.ofThisDriver" . | nindent 2 }}
   validations:
   - expression: variables.userNode != ""
     message: the token names no node; it must be the projected token of a pod
@@ -336,14 +339,7 @@ spec:
     messageExpression: >-
       "the driver on node '" + variables.userNode + "' may only report the status of its own devices there"
 ---
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata:
-  name: {{ include "allot.name" . }}-claims
-  labels: {{ include "allot.labels" . | nindent 4 }}
-spec:
-  policyName: {{ include "allot.name" . }}-claims
-  validationActions: [Deny]
+{{ include "allot.denyBinding" (merge (dict "policy" (printf "%s-claims" (include "allot.name" .))) .) }}
 {{- end }}
 
 {{/* The certificate that a component serves with: the name of its Secret. */}}
