@@ -5,6 +5,8 @@ use std::process::{Command, Output};
 
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, BufReader, Lines};
+use tokio::process::{ChildStderr, ChildStdout};
 
 use super::explain::{exits, text};
 use super::harness::{ALLOT, PATIENCE, Up, directory, example};
@@ -240,36 +242,53 @@ spec:
     assert!(error.contains(place), "{error}");
 }
 
+/// `allot devices --watch`, which ends with it.
+struct DeviceWatch {
+    _child: tokio::process::Child,
+    lines: Lines<BufReader<ChildStdout>>,
+    errors: Lines<BufReader<ChildStderr>>,
+}
+
+impl DeviceWatch {
+    fn start(kubeconfig: &Path) -> Self {
+        let mut child = tokio::process::Command::new(ALLOT)
+            .args(["devices", "--watch", "-o", "json", "--kubeconfig"])
+            .arg(kubeconfig)
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("the binary starts");
+        Self {
+            lines: BufReader::new(child.stdout.take().expect("piped")).lines(),
+            errors: BufReader::new(child.stderr.take().expect("piped")).lines(),
+            _child: child,
+        }
+    }
+
+    /// The next change of a device.
+    async fn next(&mut self) -> Value {
+        serde_json::from_str(&line(&mut self.lines).await).expect("JSON")
+    }
+}
+
+/// The next line of an output.
+async fn line(lines: &mut Lines<impl AsyncBufRead + Unpin>) -> String {
+    let line = tokio::time::timeout(PATIENCE, lines.next_line()).await;
+    line.expect("in time").expect("read").expect("a line")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn devices_that_change_are_printed_while_they_are_watched() {
-    use tokio::io::AsyncBufReadExt as _;
     let up = Up::in_memory().await;
-    let mut watch = tokio::process::Command::new(ALLOT)
-        .args([
-            "devices",
-            "--watch",
-            "-o",
-            "json",
-            "--kubeconfig",
-            text(&up.kubeconfig),
-        ])
-        .stdout(std::process::Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .expect("the binary starts");
-    let mut lines = tokio::io::BufReader::new(watch.stdout.take().expect("piped")).lines();
-    let mut next = async || {
-        let line = tokio::time::timeout(PATIENCE, lines.next_line()).await;
-        let line = line.expect("in time").expect("read").expect("a line");
-        serde_json::from_str::<Value>(&line).expect("JSON")
-    };
+    let mut watch = DeviceWatch::start(&up.kubeconfig);
     for _ in 0..8 {
-        assert_eq!(next().await["state"], "free");
+        assert_eq!(watch.next().await["state"], "free");
     }
     up.create(&example("example_resourceclaimtemplate.yaml"))
         .await;
     up.create(&example("example_claim_po.yaml")).await;
-    let changed = next().await;
+    let changed = watch.next().await;
     assert_eq!(changed["state"], "in-use", "{changed}");
     assert_eq!(
         changed["claims"][0]["class"], "gpu.example.com",
@@ -295,7 +314,6 @@ fn forward(listener: tokio::net::TcpListener, target: String) -> tokio::task::Jo
 /// It ended with an error when the server was started again, although it is to go on until it is interrupted.
 #[tokio::test(flavor = "multi_thread")]
 async fn regression_a_watch_outlasts_a_server_that_is_away() {
-    use tokio::io::AsyncBufReadExt as _;
     let up = Up::in_memory().await;
     let config = std::fs::read_to_string(&up.kubeconfig).expect("a kubeconfig");
     let server = config.split_once("https://").expect("a server").1;
@@ -307,34 +325,13 @@ async fn regression_a_watch_outlasts_a_server_that_is_away() {
     let file = files.path().join("kubeconfig");
     std::fs::write(&file, config.replace(&server, &address.to_string())).expect("written");
     let there = forward(listener, server.clone());
-    let mut watch = tokio::process::Command::new(ALLOT)
-        .args([
-            "devices",
-            "--watch",
-            "-o",
-            "json",
-            "--kubeconfig",
-            text(&file),
-        ])
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .expect("the binary starts");
-    let mut lines = tokio::io::BufReader::new(watch.stdout.take().expect("piped")).lines();
-    let mut errors = tokio::io::BufReader::new(watch.stderr.take().expect("piped")).lines();
-    let mut next = async || {
-        let line = tokio::time::timeout(PATIENCE, lines.next_line()).await;
-        let line = line.expect("in time").expect("read").expect("a line");
-        serde_json::from_str::<Value>(&line).expect("JSON")
-    };
+    let mut watch = DeviceWatch::start(&file);
     for _ in 0..8 {
-        assert_eq!(next().await["state"], "free");
+        assert_eq!(watch.next().await["state"], "free");
     }
     there.abort();
     let _ = there.await;
-    let told = tokio::time::timeout(PATIENCE, errors.next_line()).await;
-    let told = told.expect("in time").expect("read").expect("a line");
+    let told = line(&mut watch.errors).await;
     assert!(told.ends_with("; it is tried again"), "{told}");
     up.create(&example("example_resourceclaimtemplate.yaml"))
         .await;
@@ -344,7 +341,7 @@ async fn regression_a_watch_outlasts_a_server_that_is_away() {
         .await
         .expect("the port again");
     let _there = forward(listener, server);
-    assert_eq!(next().await["state"], "in-use");
+    assert_eq!(watch.next().await["state"], "in-use");
 }
 
 /// The first signal was not listened to.

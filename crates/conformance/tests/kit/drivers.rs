@@ -102,17 +102,7 @@ async fn regression_a_driver_that_injects_devices_without_cdi_passes() {
     report.assert_passed();
     let mut skipped = report.names(Verdict::Skip);
     skipped.retain(|case| !case.starts_with("cdi-"));
-    assert_eq!(
-        skipped,
-        [
-            "prepare-answers",
-            "prepare-other-driver",
-            "prepare-alternative",
-            "prepare-replaced-claim",
-            "share-one-claim",
-            "share-id",
-        ]
-    );
+    assert_eq!(skipped, DEVICES_ARE_NAMED);
 }
 
 /// Its program was damaged with its state, and did not fit on the small disk.
@@ -150,6 +140,16 @@ async fn chaos_finds_what_is_lost() {
     }
 }
 
+/// The cases that look at the devices in answers.
+const DEVICES_ARE_NAMED: &[&str] = &[
+    "prepare-answers",
+    "prepare-other-driver",
+    "prepare-alternative",
+    "prepare-replaced-claim",
+    "share-one-claim",
+    "share-id",
+];
+
 /// A fault, and the cases that find it.
 const FAULTS: &[(&str, &[&str])] = &[
     ("relative-endpoint", &["registration-info"]),
@@ -171,17 +171,7 @@ const FAULTS: &[(&str, &[&str])] = &[
     ("deletes-foreign", &["publish-foreign"]),
     ("keeps-stale-pools", &["publish-stale-pool"]),
     ("wrong-request", &["prepare-answers"]),
-    (
-        "names-nothing",
-        &[
-            "prepare-answers",
-            "prepare-other-driver",
-            "prepare-alternative",
-            "prepare-replaced-claim",
-            "share-one-claim",
-            "share-id",
-        ],
-    ),
+    ("names-nothing", DEVICES_ARE_NAMED),
     ("answers-foreign", &["prepare-other-driver"]),
     ("sub-request", &["prepare-alternative"]),
     (

@@ -96,6 +96,15 @@ fn the_pods_that_a_daemon_set_has_are_not_in_its_way() {
     assert_eq!(value["onNodes"], 1);
 }
 
+/// Of three nodes one has a pod of the set, and one more could have it.
+fn one_runs((text, value, _): (String, Value, bool)) {
+    assert!(
+        text.contains(": on 1 node, fits on 1 of 2 more\n"),
+        "{text}"
+    );
+    assert_eq!(value["onNodes"], 1);
+}
+
 /// The affinity of the template is not in the pods, whose controller sets the node that each is for: all pods seemed to make way.
 #[test]
 fn regression_pods_of_a_daemon_set_with_node_affinity_stay() {
@@ -104,12 +113,7 @@ fn regression_pods_of_a_daemon_set_with_node_affinity_stay() {
     let held = held("one", "a", json!(["x"]), Some("mon-1"));
     let affinity = json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
         "nodeSelectorTerms": [{"matchExpressions": [{"key": "absent", "operator": "DoesNotExist"}]}]}}}});
-    let (text, value, _) = told(affinity, vec![running, held]);
-    assert!(
-        text.contains(": on 1 node, fits on 1 of 2 more\n"),
-        "{text}"
-    );
-    assert_eq!(value["onNodes"], 1);
+    one_runs(told(affinity, vec![running, held]));
 }
 
 /// The next pod of an update with a surge, which waits for the device, stood for the one that runs.
@@ -123,12 +127,7 @@ fn regression_the_next_pod_of_a_node_does_not_hide_the_one_that_runs() {
     allot_controllers::daemonset::pin(&mut next, "a");
     let (first, second) = (vec![running.clone(), next.clone()], vec![next, running]);
     for pods in [first, second] {
-        let (text, value, _) = told(json!({}), [pods, vec![held.clone()]].concat());
-        assert!(
-            text.contains(": on 1 node, fits on 1 of 2 more\n"),
-            "{text}"
-        );
-        assert_eq!(value["onNodes"], 1);
+        one_runs(told(json!({}), [pods, vec![held.clone()]].concat()));
     }
 }
 
