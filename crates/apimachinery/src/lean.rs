@@ -254,8 +254,8 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Lean<A> {
         let seed = self.with(seed);
         self.inner.next_element_seed(seed)
     }
-    // Text does not say how long a list is. Most lists of Kubernetes objects have one element, and a vector that grows has
-    // room for four at least: for objects that are cached by the thousand, the empty places are most of their memory.
+    // Text does not say how long a list is. Most lists of Kubernetes objects have one element, and a vector that grows
+    // reserves space for four at least: of objects that are cached by the thousand, unused capacity is most of the memory.
     fn size_hint(&self) -> Option<usize> {
         self.inner.size_hint().or(Some(1))
     }

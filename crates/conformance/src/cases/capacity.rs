@@ -41,7 +41,7 @@ fn shared(w: &Fixture) -> Result<DeviceRef, Stop> {
     found.map_or_else(|| skip("no device allows multiple allocations"), Ok)
 }
 
-/// A device with room for two shares, as the scheduler would allocate them.
+/// A device into which two shares fit, as the scheduler would allocate them.
 fn divided(w: &Fixture) -> Result<DeviceRef, Stop> {
     shared(w)?;
     let mut devices = w.devices().iter();

@@ -30,7 +30,7 @@ struct Disk {
 }
 
 impl Disk {
-    /// Mounts a file system with room for the files that are there: a driver writes those of its start again, such as
+    /// Mounts a file system with space for the files that are there: a driver writes those of its start again, such as
     /// programs that it installs, and may write the new one beside the old one.
     fn mount(path: &Path) -> Result<Self, Stop> {
         let room = 2 * size(path) + ROOM;

@@ -136,7 +136,7 @@ mod tests {
         let noted = note(&nodes, "n", |all| add(all, "a", "gpu-0", &hot)).await;
         let error = noted.expect_err("there is no such node").to_string();
         assert!(error.starts_with("there is no Node n"), "{error}");
-        // There is nothing to take back.
+        // A Node that does not exist has no failures to remove.
         let taken = change(&nodes, "n", |all| drop(remove(all, None, None))).await;
         assert!(!taken.expect("no error"));
     }
