@@ -214,12 +214,9 @@ async fn serve(parts: Parts, tasks: &mut JoinSet<()>) -> Result<(), Error> {
         tasks.spawn(pods::static_source(path, name, sender.clone()));
     }
     if let (Some(path), Some(nri)) = (&config.nri_socket, node.nri.clone()) {
-        let (listener, node) = (nri::Listener::bind(path)?, Arc::clone(&node));
-        tasks.spawn(async move {
-            // A plugin is told of all pods when it connects.
-            node.synced.wait().await;
-            nri.serve(listener).await;
-        });
+        // Neither do their plugins.
+        let listener = nri::Listener::bind(path).await?;
+        tasks.spawn(nri.serve(listener));
     }
     tasks.spawn({
         let node = Arc::clone(&node);

@@ -20,7 +20,7 @@ use std::time::Duration;
 use allot_protos::nri::{Container, ContainerState, PodSandbox};
 use parking_lot::Mutex;
 use prost::Message as _;
-use tokio::sync::{MutexGuard, Semaphore, watch};
+use tokio::sync::{MutexGuard, OwnedRwLockReadGuard, RwLock, Semaphore, SetOnce, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::boot;
@@ -51,6 +51,10 @@ use plugin::Plugin;
 /// How long a plugin may take to register, and to answer: upstream's defaults.
 const REGISTRATION: Duration = Duration::from_secs(5);
 const REQUEST: Duration = Duration::from_secs(2);
+/// How long a plugin that joins waits for containers that are being started.
+const JOIN: Duration = Duration::from_secs(30);
+/// How long the updates that plugins request at once may take altogether: the kernel may have to reclaim memory for each.
+const UPDATE: Duration = Duration::from_secs(5);
 /// Connections at the same time.
 const MOST_PLUGINS: usize = 32;
 
@@ -111,8 +115,17 @@ pub(crate) struct Nri {
     /// In their order. Whatever is told or asked holds this lock.
     plugins: tokio::sync::Mutex<Vec<Arc<Plugin>>>,
     known: Mutex<Known>,
+    /// Held for reading while a container is started or changed, and for writing while a plugin joins.
+    plugin_sync: Arc<RwLock<()>>,
+    /// Set when the containers of an earlier agent are known.
+    adopted: SetOnce<()>,
     places: Arc<Semaphore>,
 }
+
+/// No plugin joins while this exists: each is told of a container's creation, its start and its updates as a whole, or else
+/// finds the container among those that there are. As `BlockPluginSync` of upstream's runtime adaptation.
+#[must_use]
+pub(crate) struct PluginSyncBlock(#[expect(dead_code, reason = "held")] OwnedRwLockReadGuard<()>);
 
 /// Checks that a node with this runtime can have a socket for plugins.
 ///
@@ -158,6 +171,8 @@ impl Nri {
             shutdown,
             plugins: tokio::sync::Mutex::default(),
             known: Mutex::default(),
+            plugin_sync: Arc::default(),
+            adopted: SetOnce::new(),
             places: Arc::new(Semaphore::new(MOST_PLUGINS)),
         };
         this.read_records();
@@ -236,6 +251,12 @@ impl Nri {
             }
             self.watch(running.id.clone(), running.exit.clone());
         }
+        let _ = self.adopted.set(());
+    }
+
+    /// Has plugins wait that join.
+    pub(crate) async fn block_plugin_sync(&self) -> PluginSyncBlock {
+        PluginSyncBlock(Arc::clone(&self.plugin_sync).read_owned().await)
     }
 
     /// The process of a container, as the helper has recorded it.
@@ -245,14 +266,20 @@ impl Nri {
         state.map_or(0, |state| u32::try_from(state.pid).unwrap_or_default())
     }
 
-    /// Updates what is known of a pod, if plugins were told about it.
-    pub(crate) fn know(&self, sandbox: PodSandbox) {
+    /// Updates what is known of a pod, if plugins were told about it. Its resources are those that plugins were told: they are
+    /// told of others when these are in force.
+    pub(crate) fn know(&self, mut sandbox: PodSandbox) {
         let updated = match self.known.lock().pods.get_mut(&sandbox.id) {
-            Some(known) if known.sandbox != sandbox => {
-                known.sandbox = sandbox.clone();
-                !known.stopped
+            Some(known) => {
+                let told = known.sandbox.linux.as_mut();
+                if let Some(resources) = told.and_then(|linux| linux.pod_resources.clone()) {
+                    sandbox.linux.get_or_insert_default().pod_resources = Some(resources);
+                }
+                let differs = known.sandbox != sandbox;
+                known.sandbox.clone_from(&sandbox);
+                differs && !known.stopped
             }
-            _ => false,
+            None => false,
         };
         if updated {
             self.write_record(&sandbox);

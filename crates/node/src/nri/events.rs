@@ -6,20 +6,21 @@ use std::time::Duration;
 
 use allot_protos::nri::{
     Container, ContainerEviction, ContainerUpdate, CreateContainerRequest, CreateContainerResponse,
-    Event, PluginInstance, PodSandbox, PostUpdatePodSandboxRequest, RemoveContainerRequest,
-    RemovePodSandboxRequest, RunPodSandboxRequest, StopContainerRequest, StopContainerResponse,
-    StopPodSandboxRequest, UpdateContainersRequest, UpdatePodSandboxRequest,
+    Event, LinuxResources, PluginInstance, PodSandbox, PostUpdatePodSandboxRequest,
+    RemoveContainerRequest, RemovePodSandboxRequest, RunPodSandboxRequest, StopContainerRequest,
+    StopContainerResponse, StopPodSandboxRequest, UpdateContainersRequest, UpdatePodSandboxRequest,
     ValidateContainerAdjustmentRequest, ValidateContainerAdjustmentResponse,
 };
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
 
 use super::connection::{CallError, read};
 use super::merge::{Adjustments, Updates, overlay, resources_of};
 use super::plugin::{Plugin, PluginError, Told};
-use super::{KnownContainer, KnownPod, Nri, Stage, describe, resources};
+use super::{JOIN, KnownContainer, KnownPod, Nri, Stage, UPDATE, describe, resources};
 use crate::events::Kind;
 use crate::runtime::{self, Running};
 use crate::spec::{ContainerSpec, Exit, PodLimits};
@@ -70,7 +71,12 @@ fn remove_pod(pod: &PodSandbox) -> Told<'_, RemovePodSandboxRequest> {
 
 impl Nri {
     /// Adds a plugin that has been configured: it is told everything that there is.
+    ///
+    /// # Errors
+    /// It does not answer, or containers are being started for too long.
     pub(super) async fn join(&self, plugin: Plugin) -> Result<(), PluginError> {
+        let sync = tokio::time::timeout(JOIN, self.plugin_sync.write()).await;
+        let _sync = sync.map_err(|_| PluginError::Busy)?;
         let mut plugins = self.turn().await;
         let (pods, containers) = {
             let known = self.known.lock();
@@ -168,7 +174,10 @@ impl Nri {
     /// A plugin refuses.
     pub(crate) async fn update_pod(&self, uid: &str, limits: PodLimits) -> Result<(), String> {
         let plugins = self.turn().await;
-        let Some(sandbox) = self.sandbox(uid) else {
+        let resources = Some(resources::of_pod(limits));
+        // An agent that has been started anew puts the same limits in force again.
+        let changed = |sandbox: &PodSandbox| told_resources(sandbox) != resources.as_ref();
+        let Some(sandbox) = self.sandbox(uid).filter(changed) else {
             return Ok(());
         };
         let told = Told {
@@ -177,7 +186,7 @@ impl Nri {
             request: UpdatePodSandboxRequest {
                 pod: Some(sandbox.clone()),
                 overhead_linux_resources: None,
-                linux_resources: Some(resources::of_pod(limits)),
+                linux_resources: resources,
             },
             pod: &sandbox,
             container: None,
@@ -194,15 +203,18 @@ impl Nri {
     /// Tells plugins that the limits of a pod as a whole have been changed.
     pub(crate) async fn updated_pod(&self, uid: &str, limits: PodLimits) {
         let plugins = self.turn().await;
+        let resources = Some(resources::of_pod(limits));
         let sandbox = {
             let mut known = self.known.lock();
-            let Some(known) = known.pods.get_mut(uid) else {
+            let known = known.pods.get_mut(uid);
+            let changed = |it: &&mut KnownPod| told_resources(&it.sandbox) != resources.as_ref();
+            let Some(known) = known.filter(changed) else {
                 return;
             };
-            let linux = known.sandbox.linux.get_or_insert_default();
-            linux.pod_resources = Some(resources::of_pod(limits));
+            known.sandbox.linux.get_or_insert_default().pod_resources = resources;
             known.sandbox.clone()
         };
+        self.write_record(&sandbox);
         let told = Told {
             event: Event::PostUpdatePodSandbox,
             method: "PostUpdatePodSandbox",
@@ -253,6 +265,7 @@ impl Nri {
     /// Changes the resources of running containers. Returns the updates that failed, but for those that may fail. Containers that
     /// are not known have ended, which is no failure, as with containerd.
     async fn carry_out(&self, updates: Vec<ContainerUpdate>) -> Vec<ContainerUpdate> {
+        let deadline = Instant::now() + UPDATE;
         let mut failed = Vec::new();
         for update in updates {
             let id = &update.container_id;
@@ -263,8 +276,11 @@ impl Nri {
             let enforced = self.runtime.enforces_limits();
             let changed = match resources::update(&wanted, enforced) {
                 Ok(limits) => {
-                    let changed = self.runtime.update(id, limits).await;
-                    changed.map(drop).map_err(|error| error.to_string())
+                    let changed = timeout_at(deadline, self.runtime.update(id, limits)).await;
+                    match changed {
+                        Ok(changed) => changed.map(drop).map_err(|error| error.to_string()),
+                        Err(_) => Err(format!("not in force after {UPDATE:?}")),
+                    }
                 }
                 Err(error) => Err(error),
             };
@@ -286,7 +302,7 @@ impl Nri {
         failed
     }
 
-    fn changed(&self, id: &str, wanted: &allot_protos::nri::LinuxResources) {
+    fn changed(&self, id: &str, wanted: &LinuxResources) {
         let mut known = self.known.lock();
         if let Some(known) = known.containers.get_mut(id) {
             let linux = known.container.linux.get_or_insert_default();
@@ -320,6 +336,11 @@ impl Nri {
             tokio::spawn(async move { runtime.stop(container_id, Duration::ZERO).await });
         }
     }
+}
+
+/// The resources of a pod as a whole that plugins were told.
+fn told_resources(sandbox: &PodSandbox) -> Option<&LinuxResources> {
+    sandbox.linux.as_ref()?.pod_resources.as_ref()
 }
 
 /// A pod as events need it.

@@ -45,21 +45,23 @@ impl Listener {
     ///
     /// # Errors
     /// Another program listens there, or the file cannot be created.
-    pub(crate) fn bind(path: &Path) -> Result<Self, Error> {
-        bind(path).map_err(|source| Error::Io {
+    pub(crate) async fn bind(path: &Path) -> Result<Self, Error> {
+        bind(path).await.map_err(|source| Error::Io {
             path: path.to_owned(),
             source,
         })
     }
 }
 
-fn bind(path: &Path) -> io::Result<Listener> {
+async fn bind(path: &Path) -> io::Result<Listener> {
     if let Some(directory) = path.parent() {
         allot_cdi::file::create_private_dir(directory, 0o700)?;
     }
     match std::fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => {
-            if std::os::unix::net::UnixStream::connect(path).is_ok() {
+            // One that does not accept connections at the moment is there as well.
+            let connected = UnixStream::connect(path).await;
+            if !connected.is_err_and(|it| it.kind() == io::ErrorKind::ConnectionRefused) {
                 let text = "another program listens there; it may be the NRI socket of a container runtime";
                 return Err(io::Error::new(io::ErrorKind::AddrInUse, text));
             }
@@ -94,8 +96,10 @@ enum Ended {
 }
 
 impl Nri {
-    /// Serves the socket until dropped.
+    /// Serves the socket until dropped. Plugins that connect earlier are told of the containers of the earlier agent when these
+    /// are known.
     pub(crate) async fn serve(self: Arc<Self>, listener: Listener) {
+        self.adopted.wait().await;
         let mut connections = JoinSet::new();
         loop {
             while connections.try_join_next().is_some() {}

@@ -32,6 +32,9 @@ pub(super) enum PluginError {
     /// A call failed.
     #[error(transparent)]
     Call(#[from] CallError),
+    /// Containers are being started, or another plugin joins.
+    #[error("it could not join within {} seconds: containers are being started", super::JOIN.as_secs())]
+    Busy,
     /// It takes one message for everything.
     #[error("it does not take pods and containers in several messages")]
     Split,

@@ -76,7 +76,7 @@ fn set_limits(
     }
     if let Some(period) = &cpu.period {
         fields.push(Field::CpuPeriod);
-        limits.cpu_period = Some(period.value).filter(|it| *it != CPU_PERIOD);
+        limits.cpu_period = Some(period.value);
     }
     for (field, list, limit) in [
         (Field::CpuSetCpUs, &cpu.cpus, &mut limits.cpus),
@@ -274,6 +274,18 @@ mod tests {
         assert_eq!(limits.cpus.as_deref(), Some("0-1,3"));
         assert_eq!(limits.cpu_period, Some(10_000));
         assert_eq!(described(&limits), wanted);
+    }
+
+    /// A period of 100 ms was taken for none, and that of a plugin's earlier update stayed in force.
+    #[test]
+    fn regression_the_default_period_can_be_set_again() {
+        let period = Some(OptionalUInt64 { value: CPU_PERIOD });
+        let wanted = cpu(LinuxCpu {
+            period,
+            ..LinuxCpu::default()
+        });
+        let changed = update(&wanted, true).expect("set");
+        assert_eq!(changed.cpu_period, Some(CPU_PERIOD));
     }
 
     #[test]

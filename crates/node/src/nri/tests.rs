@@ -18,6 +18,7 @@ use crate::runtime::Simulated;
 use crate::spec::Owner;
 
 mod hostile;
+mod joins;
 
 /// A node without containers of its own.
 struct Node {
@@ -27,7 +28,11 @@ struct Node {
 }
 
 impl Node {
-    fn new() -> Self {
+    async fn new() -> Self {
+        Self::with(Arc::new(Simulated::default())).await
+    }
+
+    async fn with(runtime: DynRuntime) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let nowhere = tower::service_fn(|_: http::Request<kube::client::Body>| async {
             let error = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
@@ -36,14 +41,16 @@ impl Node {
         let client = kube::Client::new(nowhere, "default");
         let nri = Arc::new(Nri {
             config: Config::new("n", directory.path()),
-            runtime: Arc::new(Simulated::default()),
+            runtime,
             recorder: Recorder::new(client, "n".to_owned()),
             shutdown: CancellationToken::new(),
             plugins: tokio::sync::Mutex::default(),
             known: Mutex::default(),
+            plugin_sync: Arc::default(),
+            adopted: SetOnce::new_with(Some(())),
             places: Arc::new(Semaphore::new(MOST_PLUGINS)),
         });
-        let listener = Listener::bind(&directory.path().join("run/nri.sock"));
+        let listener = Listener::bind(&directory.path().join("run/nri.sock")).await;
         let listener = listener.expect("a socket");
         let serving = tokio::spawn(Arc::clone(&nri).serve(listener));
         Self {
@@ -234,7 +241,7 @@ const fn bit(event: Event) -> i32 {
 
 #[tokio::test]
 async fn plugins_are_told_and_asked_in_the_order_of_their_indexes() {
-    let node = Node::new();
+    let node = Node::new().await;
     node.pod("u1").await.expect("a pod");
     let all = bit(Event::CreateContainer) | bit(Event::StopContainer) | bit(Event::RemoveContainer);
     let (late, told) = Fake::register(&node, "20", all).await;
@@ -268,7 +275,7 @@ async fn plugins_are_told_and_asked_in_the_order_of_their_indexes() {
 
 #[tokio::test]
 async fn a_plugin_that_connects_again_is_told_everything_again_in_parts() {
-    let node = Node::new();
+    let node = Node::new().await;
     node.pod("u1").await.expect("a pod");
     let mut large = container("u1", "c1");
     large.env = vec![format!("A={}", "x".repeat(2 << 20))];
@@ -300,7 +307,7 @@ async fn a_plugin_that_connects_again_is_told_everything_again_in_parts() {
 
 #[tokio::test]
 async fn a_plugin_that_does_not_answer_is_closed_and_containers_go_on() {
-    let node = Node::new();
+    let node = Node::new().await;
     node.pod("u1").await.expect("a pod");
     let (mut silent, _) = Fake::register(&node, "00", 0).await;
     node.until_joined(1).await;
@@ -323,7 +330,7 @@ async fn a_plugin_that_does_not_answer_is_closed_and_containers_go_on() {
 /// Its socket stayed open until the next event: it connected again too late to adjust the container of that event.
 #[tokio::test]
 async fn regression_a_plugin_that_is_closed_learns_it_before_the_next_event() {
-    let node = Node::new();
+    let node = Node::new().await;
     let (mut plugin, _) = Fake::register(&node, "00", 0).await;
     node.until_joined(1).await;
     // Neither a call nor an answer.
@@ -334,7 +341,7 @@ async fn regression_a_plugin_that_is_closed_learns_it_before_the_next_event() {
 
 #[tokio::test]
 async fn refusals_are_in_the_words_of_the_plugin_and_its_name() {
-    let node = Node::new();
+    let node = Node::new().await;
     node.pod("u1").await.expect("a pod");
     let (plugin, _) = Fake::register(&node, "07", 0).await;
     node.until_joined(1).await;
@@ -375,7 +382,7 @@ async fn refusals_are_in_the_words_of_the_plugin_and_its_name() {
 
 #[tokio::test]
 async fn plugins_of_older_versions_have_one_method_for_events() {
-    let node = Node::new();
+    let node = Node::new().await;
     let (plugin, _) = Fake::register(&node, "00", bit(Event::RunPodSandbox)).await;
     node.until_joined(1).await;
     let called = plugin.serve(|method, payload| match method {

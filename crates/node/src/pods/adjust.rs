@@ -1,10 +1,12 @@
 //! NRI plugins in the life of a pod.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
 use super::{Node, launch, limits, network};
-use crate::nri::{self, Facts};
+use crate::nri::{self, Facts, Nri, PluginSyncBlock};
 use crate::spec::ContainerSpec;
 
 /// What plugins are told of a pod.
@@ -17,6 +19,14 @@ pub(super) fn sandbox(node: &Node, pod: &Pod) -> allot_protos::nri::PodSandbox {
         limits: limits::of_pod(pod, node.config.pod_pids_limit),
     };
     nri::sandbox(pod, facts)
+}
+
+/// Has plugins that join wait until a container has been started or changed.
+pub(super) async fn block_plugin_sync(nri: Option<&Arc<Nri>>) -> Option<PluginSyncBlock> {
+    match nri {
+        Some(nri) => Some(nri.block_plugin_sync().await),
+        None => None,
+    }
 }
 
 /// Lets plugins adjust a container that is going to be started, and tells them that it is.

@@ -17,7 +17,7 @@ async fn is_closed_after(node: &Node, bytes: &[u8]) -> bool {
 
 #[tokio::test]
 async fn hostile_frames_end_their_connection_and_no_other() {
-    let node = Node::new();
+    let node = Node::new().await;
     let (good, _) = Fake::register(&node, "00", bit(Event::RunPodSandbox)).await;
     node.until_joined(1).await;
     let called = good.serve(|_, _| Ok(Vec::new()));
@@ -90,7 +90,7 @@ async fn hostile_frames_end_their_connection_and_no_other() {
 
 #[tokio::test]
 async fn connections_that_say_nothing_take_no_place_for_long() {
-    let node = Node::new();
+    let node = Node::new().await;
     let mut silent = Vec::new();
     for _ in 0..300 {
         silent.push(node.connect().await);
@@ -113,7 +113,7 @@ async fn connections_that_say_nothing_take_no_place_for_long() {
 
 #[tokio::test]
 async fn calls_and_answers_with_too_many_entries_are_refused() {
-    let node = Node::new();
+    let node = Node::new().await;
     let (mut plugin, _) = Fake::register(&node, "00", 0).await;
     let wanted = UpdateContainersRequest {
         update: vec![ContainerUpdate::default(); 20_000],
@@ -140,7 +140,7 @@ async fn calls_and_answers_with_too_many_entries_are_refused() {
 #[tokio::test]
 async fn the_socket_is_for_root_alone_and_for_one_agent() {
     use std::os::unix::fs::PermissionsExt as _;
-    let node = Node::new();
+    let node = Node::new().await;
     let path = node.directory.path().join("run/nri.sock");
     let mode = |path: &Path| {
         std::fs::metadata(path)
@@ -153,10 +153,13 @@ async fn the_socket_is_for_root_alone_and_for_one_agent() {
         (mode(&path), mode(path.parent().expect("a parent"))),
         (0o600, 0o700)
     );
-    let error = Listener::bind(&path).expect_err("in use").to_string();
+    let error = Listener::bind(&path).await.expect_err("in use").to_string();
     assert!(error.contains("another program listens there"), "{error}");
     let file = node.directory.path().join("file");
     std::fs::write(&file, "").expect("written");
-    let error = Listener::bind(&file).expect_err("no socket").to_string();
+    let error = Listener::bind(&file)
+        .await
+        .expect_err("no socket")
+        .to_string();
     assert!(error.contains("not a socket"), "{error}");
 }

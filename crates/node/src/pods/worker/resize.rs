@@ -14,7 +14,7 @@ use super::super::allocations::{ResizeConditions, record_events};
 use super::super::resources::{Allocation, Budget, Sizes, requests, resizable};
 use super::super::state::Phase;
 use super::super::status::has_ended;
-use super::super::{lifecycle, limits};
+use super::super::{adjust, lifecycle, limits};
 use super::{RETRY, Wake, Worker, container_of, grace};
 use crate::error::PathError;
 use crate::events::Kind;
@@ -309,6 +309,7 @@ impl Worker {
     ) -> Result<(), String> {
         let uid = pod.uid().unwrap_or_default();
         let nri = self.node.nri.as_ref().filter(|_| which == PodChange::All);
+        let _sync_block = adjust::block_plugin_sync(nri).await;
         if let Some(nri) = nri {
             nri.update_pod(&uid, limits).await?;
         }
@@ -365,6 +366,7 @@ impl Worker {
     async fn update(&self, pod: &Pod, change: &Change) -> Result<(), String> {
         let mut limits = limits::of(pod, &change.container, self.node.memory());
         let nri = self.node.nri.as_ref();
+        let _sync_block = adjust::block_plugin_sync(nri).await;
         if let Some(nri) = nri {
             limits = nri.update(&change.id, limits).await?;
         }

@@ -135,6 +135,7 @@ impl Worker {
                 }
             }
         }
+        let sync_block = adjust::block_plugin_sync(self.node.nri.as_ref()).await;
         if let Err(message) = self.adjust(&id, &mut spec).await {
             return self.obstacle(pod, container, "CreateContainerError", message);
         }
@@ -155,6 +156,7 @@ impl Worker {
                 if let Some(nri) = &self.node.nri {
                     nri.started(&running).await;
                 }
+                drop(sync_block);
                 events.pod(
                     pod,
                     Some(name),
