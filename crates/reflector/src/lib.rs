@@ -43,7 +43,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 pub use read::{Readable, get, list, parse, request};
-pub use version::server_minor;
 pub use wire::{PROTOBUF, everything};
 pub use writes::Writes;
 
@@ -51,7 +50,6 @@ mod follow;
 mod read;
 #[cfg(test)]
 mod tests;
-mod version;
 mod wire;
 mod writes;
 
