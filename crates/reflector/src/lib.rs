@@ -42,6 +42,7 @@ use tokio::sync::mpsc::unbounded_channel;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+pub use allot_client::api_message;
 pub use read::{Readable, get, list, parse, request};
 pub use wire::{PROTOBUF, everything};
 pub use writes::Writes;
@@ -52,15 +53,6 @@ mod read;
 mod tests;
 mod wire;
 mod writes;
-
-/// The message of an error that the API server returned. The client's own text repeats it, with the whole Status.
-#[must_use]
-pub fn api_message(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
-    }
-}
 
 /// What a reflector reports about the objects of a kind.
 #[derive(Debug)]

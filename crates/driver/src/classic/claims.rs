@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use allot_client::api_message;
 use allot_model::classic::exchange;
 use allot_model::classic::objects::ParametersReference;
 use kube::api::{ApiResource, DynamicObject};
@@ -14,7 +15,6 @@ use super::cache::{Cache, Name, name_of};
 use super::events::Recorder;
 use super::objects::{Claim, Class};
 use super::{Allocation, Driver, Wanted, describe};
-use crate::api::api_message;
 
 /// The next action for a key after it was handled.
 #[derive(Debug, PartialEq, Eq)]
