@@ -363,13 +363,13 @@ fn config(args: &Args) -> anyhow::Result<Config> {
     Ok(Config {
         tokens,
         authorization,
+        host_name: allot_election::host_name().to_owned(),
         features: args.features()?,
         anonymous: args.anonymous_auth,
         runtime_config: RuntimeConfig::parse(&args.runtime_config.join(","))
             .map_err(|error| anyhow::anyhow!("--runtime-config: {error}"))?,
         disabled_admission: args.disable_admission_plugins.clone(),
         enabled_admission: args.enable_admission_plugins.clone(),
-        host_name: allot_election::host_name().to_owned(),
         service_account_issuer: args.service_account_issuer.clone(),
         service_addresses: args.service_cluster_ip_range,
         node_ports: args.service_node_port_range.clone(),

@@ -292,7 +292,7 @@ impl Stream {
         Poll::Pending
     }
 
-    /// Counts the next piece, even if it is larger than the limit, until it is dropped.
+    /// Counts the next piece, whatever its size, until it is dropped.
     pub fn count(&self, bytes: Bytes) -> Bytes {
         self.of.count(&mut self.of.state.lock(), bytes, None)
     }
