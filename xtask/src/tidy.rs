@@ -22,6 +22,7 @@ const ORDER: &[&str] = &[
     "store",
     "kinds",
     "apiserver",
+    "client",
     "election",
     "reflector",
     "resourceclaim",
@@ -63,6 +64,7 @@ const IMPURE: &[&str] = &[
 
 /// Crates that use any Kubernetes API, and so must not depend on this project's server.
 const CLIENTS: &[&str] = &[
+    "client",
     "election",
     "reflector",
     "resourceclaim",

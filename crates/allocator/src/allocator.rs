@@ -156,7 +156,7 @@ impl Allocator {
     }
 
     /// As [`Allocator::probe`], for callers that keep the answer of each node: that saves the search for it. `known` is
-    /// what the last call left for the node, whatever its claims were.
+    /// what the last call left for the node, regardless of its claims.
     pub fn probe_known(
         &mut self,
         cluster: &Cluster,

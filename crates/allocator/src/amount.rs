@@ -59,7 +59,7 @@ impl Amount {
         self.0 < 0
     }
 
-    /// As text: the canonical form of a notation.
+    /// The canonical text in a notation.
     pub(crate) fn shown(self, format: Format) -> String {
         if self.0 % NANO == 0
             && let Ok(whole) = i64::try_from(self.0 / NANO)

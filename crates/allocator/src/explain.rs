@@ -78,7 +78,7 @@ impl RequestExplanation {
         self.filter_counts.last().map_or(0, |stage| stage.left)
     }
 
-    /// Whether too few devices pass every check, whatever the other requests get.
+    /// Whether too few devices pass every check, even if no other request gets a device.
     fn short(&self) -> bool {
         self.left() < self.needs.max(1)
     }
@@ -215,7 +215,7 @@ fn suggestion<'a>(error: &str, requests: &'a [RequestExplanation]) -> &'a str {
     hints.next().unwrap_or_default()
 }
 
-/// The alternatives of the first request that cannot be satisfied whatever the other requests get; empty if there is no
+/// The alternatives of the first request that cannot be satisfied even alone; empty if there is no
 /// such request.
 fn unsatisfiable<'a>(claims: &Claims, explanation: &'a Explanation) -> &'a [RequestExplanation] {
     let requests = claims.claims.iter().flat_map(|c| &c.requests);

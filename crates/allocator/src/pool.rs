@@ -41,7 +41,7 @@ pub(crate) struct PoolInfo {
     starts: Vec<u32>,
     /// All slots with the hashes of their devices' names, sorted.
     names: Vec<(u32, u32)>,
-    /// Whether device names are known to be unique, whatever the generation.
+    /// Whether device names are known to be unique, regardless of the generation.
     unique: bool,
     generations: Vec<Generation>,
     counters: Vec<Counter>,

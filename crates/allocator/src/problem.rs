@@ -30,13 +30,13 @@ pub struct Problem {
     /// The claims to allocate together.
     #[serde(deserialize_with = "nullable")]
     pub claims: Vec<api::ResourceClaim>,
-    /// Devices that others have for themselves.
+    /// Devices that other claims hold exclusively.
     #[serde(deserialize_with = "nullable")]
     pub allocated_devices: Vec<DeviceName>,
-    /// Shares that others have, as `driver/pool/device/share`.
+    /// Shares that other claims hold, as `driver/pool/device/share`.
     #[serde(deserialize_with = "nullable")]
     pub allocated_shared_devices: Vec<String>,
-    /// What others have of shared devices.
+    /// The capacity of shared devices that other claims consume.
     #[serde(deserialize_with = "nullable")]
     pub consumed_capacity: Vec<ConsumedCapacity>,
     /// The DeviceClasses that the claims can name.

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use allot_apiserver::admission::plugins::Plugin as AdmissionPlugin;
 use allot_apiserver::config::{
     AuthorizationMode, Config, KubeletClient, NodePorts, ServiceAddresses, transport_security,
 };
@@ -110,13 +111,10 @@ impl Args {
     /// Disables the plugin that adds finalizers to storage objects, unless it was requested: without the controllers
     /// that remove them no such object could be deleted.
     pub fn leave_storage_unprotected(&mut self) {
-        const PROTECTION: &str = "StorageObjectInUseProtection";
-        if !self
-            .enable_admission_plugins
-            .iter()
-            .any(|name| name == PROTECTION)
-        {
-            self.disable_admission_plugins.push(PROTECTION.to_owned());
+        let protection = AdmissionPlugin::StorageObjectInUseProtection.name();
+        let is_requested = |name: &String| name == protection;
+        if !self.enable_admission_plugins.iter().any(is_requested) {
+            self.disable_admission_plugins.push(protection.to_owned());
         }
     }
 
@@ -137,7 +135,7 @@ impl Args {
             (Feature::GangScheduling, "scheduling.k8s.io/v1alpha2=true"),
         ];
         for (_, version) in kinds.into_iter().filter(|(f, _)| features.enabled(*f)) {
-            // The last word is the user's.
+            // Later settings win, so those of the user are last.
             self.runtime_config.insert(0, version.to_owned());
         }
     }
@@ -365,6 +363,7 @@ fn config(args: &Args) -> anyhow::Result<Config> {
     Ok(Config {
         tokens,
         authorization,
+        host_name: allot_election::host_name().to_owned(),
         features: args.features()?,
         anonymous: args.anonymous_auth,
         runtime_config: RuntimeConfig::parse(&args.runtime_config.join(","))

@@ -317,7 +317,7 @@ fn is_label(value: &str) -> bool {
             .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
 }
 
-/// Whether `value` has the form of a DNS subdomain, whatever its length.
+/// Whether `value` has the form of a DNS subdomain, regardless of its length.
 pub fn is_subdomain(value: &str) -> bool {
     value.split('.').all(is_label)
 }

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_like_it_are_found() {
+    fn a_likely_misspelling_is_corrected() {
         let classes = ["gpu.example.com", "nic.example.com", "tpu.example.org"];
         check("gpu.exmaple.com", &classes, Some("gpu.example.com"));
         check("gpu.example.comm", &classes, Some("gpu.example.com"));
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_not() {
+    fn unlike_equal_and_very_long_names_are_not_suggested() {
         check("fpga", &["gpu.example.com", "network"], None);
         check("", &["a"], None);
         check("memory", &["memory"], None);

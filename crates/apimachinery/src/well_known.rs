@@ -56,3 +56,14 @@ pub const DAEMON_POD_TOLERATIONS: [(&str, &str); 6] = [
     (TAINT_NODE_PID_PRESSURE, "NoSchedule"),
     (TAINT_NODE_UNSCHEDULABLE, "NoSchedule"),
 ];
+
+/// Phase of a pod whose containers have all ended with success, for good.
+pub const POD_SUCCEEDED: &str = "Succeeded";
+/// Phase of a pod whose containers have all ended, at least one of them in failure, for good.
+pub const POD_FAILED: &str = "Failed";
+
+/// Whether a pod with this `status.phase` has finished: no container of it runs again, and it uses no resources. A pod
+/// keeps such a phase.
+pub fn is_terminal_phase(phase: &str) -> bool {
+    matches!(phase, POD_SUCCEEDED | POD_FAILED)
+}

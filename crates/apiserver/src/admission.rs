@@ -38,6 +38,8 @@ use crate::registry::Resource;
 use crate::request::{DeleteOptions, Incoming, Warnings};
 use crate::state::ServerState;
 
+use plugins::Plugin;
+
 /// The state of admission: the server state, the authorizer, and the configured policies and webhooks.
 pub struct Admission {
     /// The state of the server.
@@ -192,17 +194,17 @@ async fn run_plugins(
         let why = "create not allowed while custom resource definition is terminating";
         return Err(forbidden(attributes, why));
     }
-    if enabled(core, "NamespaceLifecycle") {
+    if enabled(core, Plugin::NamespaceLifecycle) {
         namespaces::admit(core, attributes).await?;
     }
     let creates_pod = is_whole_pod(attributes, Operation::Create);
-    if enabled(core, "LimitRanger") {
+    if enabled(core, Plugin::LimitRanger) {
         limits::set_defaults(core, attributes, object).await?;
     }
-    if creates_pod && enabled(core, "ServiceAccount") {
+    if creates_pod && enabled(core, Plugin::ServiceAccount) {
         accounts::admit(core, attributes, object).await?;
     }
-    if enabled(core, "NodeRestriction") {
+    if enabled(core, Plugin::NodeRestriction) {
         node::restrict(core, attributes, object).await?;
     }
     if attributes.operation == Operation::Create
@@ -211,36 +213,36 @@ async fn run_plugins(
         certificates::set_requester(attributes.user, object);
     }
     if attributes.operation == Operation::Create && attributes.subresource.is_empty() {
-        if enabled(core, "DefaultStorageClass") {
+        if enabled(core, Plugin::DefaultStorageClass) {
             storage::default_class(core, attributes, object).await?;
         }
-        if enabled(core, "StorageObjectInUseProtection") {
+        if enabled(core, Plugin::StorageObjectInUseProtection) {
             storage::protect(attributes, object);
         }
-        if enabled(core, "DefaultIngressClass") {
+        if enabled(core, Plugin::DefaultIngressClass) {
             storage::default_ingress_class(core, attributes, object).await?;
         }
     }
     if attributes.operation == Operation::Create
         && attributes.resource.is("", "nodes")
-        && enabled(core, "TaintNodesByCondition")
+        && enabled(core, Plugin::TaintNodesByCondition)
     {
         node::taint_not_ready(object);
     }
-    if creates_pod && enabled(core, "Priority") {
+    if creates_pod && enabled(core, Plugin::Priority) {
         pods::priority(core, attributes, object).await?;
     }
     let changes_pod = is_whole_pod(attributes, Operation::Update);
-    if changes_pod && enabled(core, "Priority") {
+    if changes_pod && enabled(core, Plugin::Priority) {
         pods::keep_priority(object, attributes.old);
     }
-    if (creates_pod || changes_pod) && enabled(core, "DefaultTolerationSeconds") {
+    if (creates_pod || changes_pod) && enabled(core, Plugin::DefaultTolerationSeconds) {
         pods::default_tolerations(object);
     }
-    if creates_pod && enabled(core, "RuntimeClass") {
+    if creates_pod && enabled(core, Plugin::RuntimeClass) {
         pods::runtime_class(core, attributes, object).await?;
     }
-    if creates_pod && enabled(core, "PodTopologyLabels") {
+    if creates_pod && enabled(core, Plugin::PodTopologyLabels) {
         let node = crate::object::text(object, &["spec", "nodeName"]).to_owned();
         pods::topology_labels(core, &node, object).await?;
     }
@@ -262,34 +264,34 @@ pub async fn validate(
     if attributes
         .resource
         .is("scheduling.k8s.io", "priorityclasses")
-        && enabled(core, "Priority")
+        && enabled(core, Plugin::Priority)
     {
         pods::one_default_class(core, attributes, object).await?;
     }
-    if enabled(core, "LimitRanger") {
+    if enabled(core, Plugin::LimitRanger) {
         limits::check(core, attributes, object).await?;
     }
-    if is_whole_pod(attributes, Operation::Create) && enabled(core, "RuntimeClass") {
+    if is_whole_pod(attributes, Operation::Create) && enabled(core, Plugin::RuntimeClass) {
         pods::overhead(core, attributes, object).await?;
     }
-    if enabled(core, "PodSecurity") {
+    if enabled(core, Plugin::PodSecurity) {
         security::check(core, attributes, object, warn).await?;
     }
     certificates::check(core, attributes, object).await?;
-    if asked_for(core, "OwnerReferencesPermissionEnforcement") {
+    if enabled(core, Plugin::OwnerReferencesPermissionEnforcement) {
         owners::check(core, attributes, object).await?;
     }
-    if enabled(core, "PodGroupWorkloadExists") {
+    if enabled(core, Plugin::PodGroupWorkloadExists) {
         groups::workload_exists(core, attributes, object).await?;
     }
-    if enabled(core, "PersistentVolumeClaimResize") {
+    if enabled(core, Plugin::PersistentVolumeClaimResize) {
         storage::resize(core, attributes, object).await?;
     }
-    if enabled(core, "PodResizeValidator") {
+    if enabled(core, Plugin::PodResizeValidator) {
         resize::check(core, attributes, object).await?;
     }
     dynamic::validate(core, attributes, object).await?;
-    if enabled(core, "ResourceQuota") {
+    if enabled(core, Plugin::ResourceQuota) {
         quota::check(core, attributes, object).await?;
     }
     Ok(())
@@ -306,16 +308,16 @@ pub(crate) async fn admit_sent(
     sent: &mut Value,
 ) -> Result<()> {
     let operation = attributes.operation;
-    if operation == Operation::Create && enabled(core, "NamespaceLifecycle") {
+    if operation == Operation::Create && enabled(core, Plugin::NamespaceLifecycle) {
         namespaces::admit(core, attributes).await?;
     }
-    if operation != Operation::Connect && enabled(core, "NodeRestriction") {
+    if operation != Operation::Connect && enabled(core, Plugin::NodeRestriction) {
         node::restrict(core, attributes, sent).await?;
     }
     if attributes.resource.is("", "pods")
         && attributes.subresource == "binding"
         && sent["target"]["kind"] == "Node"
-        && enabled(core, "PodTopologyLabels")
+        && enabled(core, Plugin::PodTopologyLabels)
     {
         let node = crate::object::text(sent, &["target", "name"]).to_owned();
         pods::topology_labels(core, &node, sent).await?;
@@ -346,22 +348,10 @@ pub async fn field_errors(
     Ok(errors)
 }
 
-/// The plugin has not been switched off.
-fn enabled(core: &Admission, plugin: &str) -> bool {
-    !core
-        .config
-        .disabled_admission
-        .iter()
-        .any(|name| name == plugin)
-}
-
-/// A plugin that is off by default has been switched on.
-fn asked_for(core: &Admission, plugin: &str) -> bool {
-    core.config
-        .enabled_admission
-        .iter()
-        .any(|name| name == plugin)
-        && enabled(core, plugin)
+/// Whether a plugin runs, by its default and the flags.
+fn enabled(core: &Admission, plugin: Plugin) -> bool {
+    let config = &core.config;
+    plugin.is_enabled(&config.enabled_admission, &config.disabled_admission)
 }
 
 /// 403 by a plugin.

@@ -384,7 +384,7 @@ fn agent(headers: &HeaderMap) -> String {
     }
 }
 
-/// The object in a body, whatever its encoding.
+/// The object in a body, regardless of its encoding.
 fn object_of(body: &[u8]) -> Option<Value> {
     if body.is_empty() {
         return None;

@@ -31,6 +31,8 @@ pub struct Config {
     pub service_account_key: Option<Vec<u8>>,
     /// Client certificate and key for kubelets, PEM.
     pub kubelet_client: Option<KubeletClient>,
+    /// Name of the machine for the server's identity Lease; empty: the address of the server.
+    pub host_name: String,
     /// Address of this server for the service `kubernetes`; no such service if absent.
     pub advertise: Option<std::net::SocketAddr>,
     /// Whether a controller creates the service account `default` of every namespace, so that pods always wait for it.
@@ -87,6 +89,7 @@ impl Default for Config {
             service_account_issuer: "https://kubernetes.default.svc".to_owned(),
             service_account_key: None,
             kubelet_client: None,
+            host_name: String::new(),
             advertise: None,
             accounts_are_made: false,
             service_addresses: ServiceAddresses::default(),

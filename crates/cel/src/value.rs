@@ -17,16 +17,16 @@ use crate::{semver::Version, types::Type, url::Url};
 
 mod access;
 mod collections;
+mod constructed;
 mod format;
 mod json;
-mod made;
 mod ops;
 mod text;
 mod time;
 
 pub use collections::{List, ListSource, Map, MapKey, MapSource};
+pub use constructed::{ObjectTypeError, ToJsonError};
 pub use format::Format;
-pub use made::{ObjectTypeError, ToJsonError};
 pub use time::Timestamp;
 
 pub(crate) use json::decode_base64;

@@ -152,6 +152,7 @@ impl CronJobs {
         Ok(next)
     }
 
+    /// Starts the job of the latest start time that was missed, if its policy permits it. Returns when to look again.
     async fn schedule(
         &self,
         cron: &Object,
@@ -160,33 +161,14 @@ impl CronJobs {
     ) -> Result<Next, Error> {
         let spec = &cron.spec;
         let now = self.clock.now();
-        let zone = match spec.time_zone.as_deref() {
-            None => TimeZone::system(),
-            Some(name) => match TimeZone::get(name) {
-                Ok(zone) => zone,
-                Err(error) => {
-                    self.warn(
-                        cron,
-                        "UnknownTimeZone",
-                        format!("invalid timeZone: {name:?}: {error}"),
-                    );
-                    return Ok(Next::Done);
-                }
-            },
+        let Some(zone) = self.time_zone_of(cron) else {
+            return Ok(Next::Done);
         };
         if spec.suspend == Some(true) {
             return Ok(Next::Done);
         }
-        let schedule: Schedule = match spec.schedule.parse() {
-            Ok(schedule) => schedule,
-            Err(error) => {
-                self.warn(
-                    cron,
-                    "UnparseableSchedule",
-                    format!("unparseable schedule: {:?} : {error}", spec.schedule),
-                );
-                return Ok(Next::Done);
-            }
+        let Some(schedule) = self.schedule_of(cron) else {
+            return Ok(Next::Done);
         };
         let upcoming = schedule.next_after(now, &zone);
         let wait = upcoming.map_or(Next::Done, |at| Next::After(until(now, at)));
@@ -245,11 +227,46 @@ impl CronJobs {
             }
             _ => {}
         }
-        let body = new_job(
-            cron,
-            &name,
-            &scheduled_at(due, spec.time_zone.as_deref(), &zone),
-        );
+        let scheduled = scheduled_at(due, spec.time_zone.as_deref(), &zone);
+        if !self.start_job(cron, &name, &scheduled, jobs).await? {
+            return Ok(Next::Done);
+        }
+        status["lastScheduleTime"] = json!(rfc3339(due));
+        Ok(wait)
+    }
+
+    /// The time zone of the schedule; records an event if it is unknown.
+    fn time_zone_of(&self, cron: &Object) -> Option<TimeZone> {
+        let Some(name) = cron.spec.time_zone.as_deref() else {
+            return Some(TimeZone::system());
+        };
+        let zone = TimeZone::get(name).map_err(|error| {
+            let message = format!("invalid timeZone: {name:?}: {error}");
+            self.warn(cron, "UnknownTimeZone", message);
+        });
+        zone.ok()
+    }
+
+    /// The parsed schedule; records an event if it is invalid.
+    fn schedule_of(&self, cron: &Object) -> Option<Schedule> {
+        let text = &cron.spec.schedule;
+        let schedule: Result<Schedule, _> = text.parse();
+        let schedule = schedule.map_err(|error| {
+            let message = format!("unparseable schedule: {text:?} : {error}");
+            self.warn(cron, "UnparseableSchedule", message);
+        });
+        schedule.ok()
+    }
+
+    /// Creates the job of a start time and adds it to `jobs`. Returns false if the namespace is being deleted.
+    async fn start_job(
+        &self,
+        cron: &Object,
+        name: &str,
+        scheduled: &str,
+        jobs: &mut Vec<Arc<Job>>,
+    ) -> Result<bool, Error> {
+        let body = new_job(cron, name, scheduled);
         let api: Api<Job> = Api::namespaced(self.client.clone(), meta::namespace(cron));
         match api::create(&self.client, &api, &body).await {
             Ok(job) => {
@@ -259,14 +276,13 @@ impl CronJobs {
             }
             // Created before a restart; the informer will show it.
             Err(error) if error.is_already_exists() => {}
-            Err(error) if error.is_namespace_terminating() => return Ok(Next::Done),
+            Err(error) if error.is_namespace_terminating() => return Ok(false),
             Err(error) => {
                 self.warn(cron, "FailedCreate", format!("Error creating job: {error}"));
                 return Err(error);
             }
         }
-        status["lastScheduleTime"] = json!(rfc3339(due));
-        Ok(wait)
+        Ok(true)
     }
 
     async fn delete(&self, cron: &Object, job: &Arc<Job>) -> Result<(), Error> {

@@ -224,7 +224,7 @@ impl DaemonSets {
     }
 }
 
-/// The pod for a node: it can only be scheduled there, whatever the node's conditions.
+/// The pod for a node: it can only be scheduled there, and tolerates the taints of the node's conditions.
 fn new_pod(set: &Object, hash: &str, node: &str) -> Value {
     let mut pod = pod_from_template(
         set.at("/spec/template"),

@@ -132,7 +132,7 @@ async fn work(
     ),
     changed: &Notify,
     shutdown: CancellationToken,
-    mut tell: impl FnMut(Progress),
+    tell: impl FnMut(Progress),
 ) -> Result<(), Error> {
     tokio::select! {
         () = shutdown.cancelled() => return Ok(()),
@@ -142,87 +142,46 @@ async fn work(
             nodes.wait_synced().await;
         } => {}
     }
-    let api: Api<Whole<ResourceSlice>> = Api::all(client);
-    let mut told: Option<Progress> = None;
-    let mut news = |progress: Progress| {
-        if told.as_ref() != Some(&progress) {
-            tell(progress.clone());
-            told = Some(progress);
-        }
+    let mut draining = Draining {
+        drain: &drain,
+        api: Api::all(client),
+        slices,
+        changed,
+        refused: BTreeMap::new(),
+        reported: None,
+        report: tell,
     };
     let mut first = true;
     let mut held = hold::Held::new(drain.hold.clone());
-    // Slices that cannot have taints, with the version that was tried.
-    let mut refused: BTreeMap<String, Option<String>> = BTreeMap::new();
     loop {
-        let mine: Vec<_> = slices
-            .list()
-            .into_iter()
-            .filter(|s| plan::selects(&drain, s))
-            .collect();
-        // A driver that still runs may write its slices anew; each time they are tainted again.
-        let mut why = None;
-        for slice in &mine {
-            let (name, version) = (meta::name(&**slice), &slice.metadata.resource_version);
-            if refused.get(name).is_some_and(|tried| tried == version) {
-                continue;
-            }
-            let now = rfc3339(drain.clock.now());
-            let Some(devices) = plan::tainted(&drain, slice.at("/spec/devices"), &now) else {
-                continue;
-            };
-            let body = json!({"metadata": api::unchanged(&**slice), "spec": {"devices": devices}});
-            match api::patch(&api, name, Part::Main, &body).await {
-                Ok(new) => {
-                    refused.remove(name);
-                    slices.assume(new);
-                }
-                Err(error) if error.is_invalid() => {
-                    refused.insert(name.to_owned(), version.clone());
-                    why = Some(error.to_string());
-                }
-                Err(error) if error.is_not_found() || error.is_conflict() => changed.notify_one(),
-                Err(error) => return Err(error),
-            }
-        }
+        let all = slices.list().into_iter();
+        let mine: Vec<_> = all.filter(|s| plan::selects(&drain, s)).collect();
+        let refusal = draining.taint(&mine).await?;
         if first {
-            let tainted = mine
-                .iter()
-                .filter(|s| !refused.contains_key(meta::name(&***s)));
-            let devices = tainted
-                .clone()
-                .map(|s| s.spec.devices.as_ref().map_or(0, Vec::len))
-                .sum();
-            news(Progress::Tainted {
-                slices: tainted.count(),
-                devices,
-            });
+            draining.report_tainted(&mine);
             first = false;
         }
-        if let Some(why) = why {
-            let slices = refused.keys().cloned().collect();
-            news(Progress::Untainted { slices, why });
+        if let Some(why) = refusal {
+            let slices = draining.refused.keys().cloned().collect();
+            draining.report(Progress::Untainted { slices, why });
         }
         let users = plan::users(&mine, &claims.list());
         let mut quiet = None;
         if users.is_empty() {
             match held.next(&drain.driver, &mine, &nodes.list()) {
                 Next::Remove => {
-                    for slice in &mine {
-                        api::delete_cached(slices, &api, &**slice, Delete::default()).await?;
-                    }
+                    draining.remove(&mine).await?;
                     held.removed(mine.len());
-                    changed.notify_one();
                 }
-                Next::WaitForDriver(nodes) => news(Progress::Running(nodes)),
+                Next::WaitForDriver(nodes) => draining.report(Progress::Running(nodes)),
                 Next::WaitFor(time) => quiet = Some(time),
                 Next::Done(removed) => {
-                    news(Progress::Removed(removed));
+                    draining.report(Progress::Removed(removed));
                     return Ok(());
                 }
             }
         } else {
-            news(Progress::InUse(users));
+            draining.report(Progress::InUse(users));
         }
         let over = async {
             match quiet {
@@ -237,6 +196,84 @@ async fn work(
         }
         // Batches changes that arrive together.
         tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// A drain in progress.
+struct Draining<'a, R> {
+    drain: &'a Drain,
+    api: Api<Whole<ResourceSlice>>,
+    slices: &'a Informer<Whole<ResourceSlice>>,
+    /// Notified when the state has to be looked at again.
+    changed: &'a Notify,
+    /// Slices that cannot have taints, with the version that was tried.
+    refused: BTreeMap<String, Option<String>>,
+    reported: Option<Progress>,
+    report: R,
+}
+
+impl<R: FnMut(Progress)> Draining<'_, R> {
+    /// Taints the devices of slices that have no taint yet. A driver that still runs may write its slices anew; each time
+    /// they are tainted again. Returns why the server does not accept a taint, if it refused one.
+    async fn taint(&mut self, mine: &[Arc<Whole<ResourceSlice>>]) -> Result<Option<String>, Error> {
+        let mut refusal = None;
+        for slice in mine {
+            let (name, version) = (meta::name(&**slice), &slice.metadata.resource_version);
+            if self.refused.get(name).is_some_and(|tried| tried == version) {
+                continue;
+            }
+            let now = rfc3339(self.drain.clock.now());
+            let Some(devices) = plan::tainted(self.drain, slice.at("/spec/devices"), &now) else {
+                continue;
+            };
+            let body = json!({"metadata": api::unchanged(&**slice), "spec": {"devices": devices}});
+            match api::patch(&self.api, name, Part::Main, &body).await {
+                Ok(new) => {
+                    self.refused.remove(name);
+                    self.slices.assume(new);
+                }
+                Err(error) if error.is_invalid() => {
+                    self.refused.insert(name.to_owned(), version.clone());
+                    refusal = Some(error.to_string());
+                }
+                Err(error) if error.is_not_found() || error.is_conflict() => {
+                    self.changed.notify_one();
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(refusal)
+    }
+
+    /// Deletes the slices.
+    async fn remove(&self, mine: &[Arc<Whole<ResourceSlice>>]) -> Result<(), Error> {
+        for slice in mine {
+            api::delete_cached(self.slices, &self.api, &**slice, Delete::default()).await?;
+        }
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    /// Reports how many slices and devices have taints now.
+    fn report_tainted(&mut self, mine: &[Arc<Whole<ResourceSlice>>]) {
+        let tainted = mine
+            .iter()
+            .filter(|s| !self.refused.contains_key(meta::name(&***s)));
+        let devices = tainted.clone();
+        let devices = devices.map(|s| s.spec.devices.as_ref().map_or(0, Vec::len));
+        let progress = Progress::Tainted {
+            devices: devices.sum(),
+            slices: tainted.count(),
+        };
+        self.report(progress);
+    }
+
+    /// Reports progress, unless it was the last to be reported.
+    fn report(&mut self, progress: Progress) {
+        if self.reported.as_ref() != Some(&progress) {
+            (self.report)(progress.clone());
+            self.reported = Some(progress);
+        }
     }
 }
 

@@ -206,7 +206,7 @@ impl Jobs {
         Ok(())
     }
 
-    /// Removes the tracking finalizer, whatever changed outside of `expected`: kubelets write the status concurrently.
+    /// Removes the tracking finalizer even if fields outside of `expected` changed: kubelets write the status concurrently.
     async fn release<'a>(
         &self,
         pods: impl Iterator<Item = &'a Arc<Pod>>,

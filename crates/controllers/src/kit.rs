@@ -3,7 +3,6 @@
 pub mod api;
 pub mod clock;
 pub mod context;
-pub mod events;
 pub mod informer;
 pub mod meta;
 pub mod metrics;
@@ -13,3 +12,5 @@ pub(crate) mod resource;
 pub mod slim;
 pub mod versioned;
 pub mod whole;
+
+pub use allot_client::events;

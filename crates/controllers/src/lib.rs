@@ -112,9 +112,10 @@ async fn run_controllers(
     metrics: Metrics,
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
+    let clock = config.clock.clone();
     let (events, writer) = Recorder::new(
         client.clone(),
-        config.clock.clone(),
+        move || clock.now(),
         "allot-controllers",
         shutdown.clone(),
     );

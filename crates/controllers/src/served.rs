@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use allot_reflector::server_minor;
+use allot_client::discovery::{self, server_minor};
+use allot_resourceclaim::LAST_RELEASE_WITH_DETERMINISTIC_NAMES;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroupList, APIResourceList};
 use kube::Client;
 use kube::core::discovery::ApiResource;
@@ -31,9 +32,6 @@ pub(crate) struct ClassicVersion {
     /// Generated claims are named after pod and entry, without a suffix (up to 1.27).
     pub(crate) deterministic_names: bool,
 }
-
-/// The last release that names generated claims after pod and entry alone.
-const LAST_DETERMINISTIC: u32 = 27;
 
 /// Group versions that matter for what controllers can do.
 const ASKED: [&str; 17] = [
@@ -70,7 +68,7 @@ impl Served {
             .find(|v| self.has(&format!("resource.k8s.io/{v}"), "resourceclasses"))?;
         Some(ClassicVersion {
             version,
-            deterministic_names: self.minor <= LAST_DETERMINISTIC,
+            deterministic_names: self.minor <= LAST_RELEASE_WITH_DETERMINISTIC_NAMES,
         })
     }
 
@@ -100,13 +98,7 @@ impl Served {
     ) -> Option<ApiResource> {
         let served = |v: &&&str| self.has(&format!("{group}/{v}"), plural);
         let version = versions.iter().find(served)?;
-        Some(ApiResource {
-            group: group.to_owned(),
-            version: (*version).to_owned(),
-            api_version: format!("{group}/{version}"),
-            kind: kind.to_owned(),
-            plural: plural.to_owned(),
-        })
+        Some(discovery::resource(group, version, kind, plural))
     }
 }
 

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use allot_apimachinery::well_known::is_terminal_phase;
 use allot_resourceclaim::{consumers, is_pod_group};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -42,7 +43,7 @@ use plan::{Eviction, Reason};
 use state::State;
 use status::meta_name;
 
-/// A DeviceTaintRule in whatever version is served; the versions do not differ.
+/// A DeviceTaintRule in the served version; the versions do not differ.
 pub(crate) type Rule = kube::core::Object<DeviceTaintRuleSpec, DeviceTaintRuleStatus>;
 
 const BY_POOL: &str = "pool";
@@ -333,10 +334,8 @@ impl Controller {
         let pods: Api<Whole<Pod>> = Api::namespaced(self.client.clone(), namespace);
         let live = api::get(&pods, name).await?;
         let goes = |pod: &Whole<Pod>| {
-            let done = matches!(
-                pod.at("/status/phase").as_str(),
-                Some("Succeeded" | "Failed")
-            );
+            let phase = pod.at("/status/phase");
+            let done = phase.as_str().is_some_and(is_terminal_phase);
             meta::uid(pod) == eviction.uid && !done
         };
         let Some(live) = live.filter(goes) else {

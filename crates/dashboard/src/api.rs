@@ -24,7 +24,7 @@ const BODY_PATIENCE: Duration = Duration::from_secs(10);
 /// How long an answer may take, the streams apart.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How long a request waits for others.
-const TURN: Duration = Duration::from_secs(30);
+const MAX_WAIT: Duration = Duration::from_secs(30);
 /// Pods of one explanation.
 const MOST_PODS: usize = 20;
 
@@ -127,15 +127,15 @@ async fn data(
     match path {
         "session" => session(dashboard, client).await,
         "list" => {
-            let _permit = turn(&dashboard.reads).await?;
+            let _permit = acquire(&dashboard.reads).await?;
             list::answer(dashboard, client, query).await
         }
         "classes" => {
-            let permit = turn(&dashboard.reads).await?;
+            let permit = acquire(&dashboard.reads).await?;
             classes::answer(dashboard, client, permit).await
         }
         "filter" => {
-            let permit = turn(&dashboard.reads).await?;
+            let permit = acquire(&dashboard.reads).await?;
             filter::answer(dashboard, client, body, permit).await
         }
         "pod" => pod(client, query).await,
@@ -144,8 +144,8 @@ async fn data(
     }
 }
 
-async fn turn(of: &Arc<Semaphore>) -> Result<tokio::sync::OwnedSemaphorePermit, Failed> {
-    let permit = tokio::time::timeout(TURN, of.clone().acquire_owned()).await;
+async fn acquire(of: &Arc<Semaphore>) -> Result<tokio::sync::OwnedSemaphorePermit, Failed> {
+    let permit = tokio::time::timeout(MAX_WAIT, of.clone().acquire_owned()).await;
     permit.ok().and_then(Result::ok).ok_or(Failed::Busy)
 }
 
@@ -200,7 +200,7 @@ async fn explain(
         let text = format!("one to {MOST_PODS} pods can be explained at a time");
         return Err(Failed::Asked(text));
     }
-    let _permit = turn(&dashboard.explanations).await?;
+    let _permit = acquire(&dashboard.explanations).await?;
     let answers = (dashboard.explain)(client.clone(), pods).await;
     let answers = answers.map_err(|error| Failed::Status(StatusCode::BAD_GATEWAY, error))?;
     Ok(json!({"pods": answers}))

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use allot_client::api_message;
 use allot_model::{Kind, Version, convert};
 use k8s_openapi::api::resource::v1::{AllocatedDeviceStatus, AllocationResult, ResourceSlice};
 use kube::Client;
@@ -31,14 +32,6 @@ pub enum AccessError {
     /// The claim is not ready to be prepared.
     #[error("{0}")]
     Claim(String),
-}
-
-/// The message of an error that the API server returned. The client's own text repeats it, with the whole Status.
-pub fn api_message(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
-    }
 }
 
 /// A client that remembers which version works.

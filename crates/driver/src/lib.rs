@@ -100,7 +100,8 @@ pub mod webhook;
 
 pub use allocated::Claim;
 pub use allot_cdi::{ContainerEdits, DeviceNode, Hook, IntelRdt, Mount, NetDevice};
-pub use api::{AccessError, api_message};
+pub use allot_client::api_message;
+pub use api::AccessError;
 pub use builder::{Builder, KUBELET_TIMEOUT};
 pub use claim::{ClaimRef, PreparedDevice, base_request};
 pub use controls::Controls;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use allot_client::api_message;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, NodeSelector};
 use k8s_openapi::api::resource::v1::{CounterSet, Device, ResourceSlice, ResourceSliceSpec};
@@ -12,7 +13,7 @@ use kube::runtime::watcher;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::api::{ResourceApi, api_message};
+use crate::api::ResourceApi;
 use crate::error::{BackgroundError, InvalidResources};
 
 mod plan;

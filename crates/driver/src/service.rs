@@ -137,7 +137,7 @@ impl<D: Driver> Core<D> {
                     pod_claim: pod_claim_name(claim).map(str::to_owned),
                     state: None,
                 };
-                // From here on the driver is called when the claim is unprepared, whatever the result of this attempt.
+                // From here on the driver is called when the claim is unprepared, regardless of the result of this attempt.
                 if known.is_none() {
                     let mut checkpoint = self.checkpoint.lock().await;
                     // Without serialization the device may have been prepared for another claim meanwhile.

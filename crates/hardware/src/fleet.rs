@@ -13,7 +13,7 @@ use crate::{Error, MOST_BYTES};
 /// The hardware of some nodes that are alike.
 #[derive(Debug, Clone)]
 struct Choice {
-    /// All that each of the nodes has.
+    /// The models that each of the nodes has.
     models: Vec<Arc<Model>>,
     /// Number of nodes; without it all remaining ones.
     nodes: Option<usize>,
@@ -88,7 +88,7 @@ impl Fleet {
         None
     }
 
-    /// What a node has, by its name and number.
+    /// The hardware of a node, by its name and number.
     ///
     /// # Errors
     /// See [`Model::expand`].

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_bounded() {
+    fn the_number_of_remembered_images_is_limited() {
         let now = Instant::now();
         let mut backoff = Backoff::default();
         for index in 0..MAX_KEYS + 10 {

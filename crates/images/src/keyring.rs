@@ -261,7 +261,7 @@ fn matches(glob: &str, name: &str) -> bool {
             .all(|(glob, part)| wildcard(glob.as_bytes(), part.as_bytes()))
 }
 
-/// `*`, `?` and `[a-z]` in one part of a host name. Takes time in proportion to both lengths, whatever the pattern is.
+/// `*`, `?` and `[a-z]` in one part of a host name. Takes time in proportion to both lengths, regardless of the pattern.
 fn wildcard(glob: &[u8], text: &[u8]) -> bool {
     let (mut at, mut position) = (0, 0);
     let mut star: Option<(usize, usize)> = None;

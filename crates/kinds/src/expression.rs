@@ -185,7 +185,7 @@ fn seen_through_variable(ty: &Type, levels: usize) -> Type {
 /// The dynamic type: the fields are unknown at compile time.
 pub static DYNAMIC: LazyLock<DeclType> = LazyLock::new(|| DeclType::scalar(Type::Dyn, 0));
 
-/// Variables of all expressions, whatever the kind of the object.
+/// Variables that every expression has, for objects of any kind.
 static BASE: LazyLock<Env> = LazyLock::new(|| base(&DYNAMIC));
 
 /// `object`, `oldObject`, `namespaceObject`, `request`.

@@ -38,7 +38,7 @@ impl Versions for ResourceVersions<'_> {
         }
         match &self.resource.custom {
             Some(custom) => custom.node(version),
-            // Schemas are published of what is served. What components write through other versions counts as well.
+            // Schemas are published for served versions only, but components also write through other versions.
             None if !known.open_to(true) => None,
             None => {
                 allot_schema::types::lookup(group, version, &self.resource.kind).map(Node::Struct)

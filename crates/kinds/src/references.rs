@@ -72,7 +72,7 @@ const PROJECTED_FROM_API: [(&str, &str); 5] = [
     ("podCertificate", "podcertificates"),
 ];
 
-/// The pod is a mirror pod.
+/// Whether the pod is a mirror pod.
 pub fn is_mirror(pod: &Value) -> bool {
     pod["metadata"]["annotations"][MIRROR].is_string()
 }

@@ -58,7 +58,7 @@ pub(crate) struct Client {
     pub(crate) ask: Duration,
 }
 
-/// A pod in a network, as plugins are told about it.
+/// A pod in a network, as plugins receive it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Attachment {
     /// The ID of the sandbox, `CNI_CONTAINERID`: here the UID of the pod.
@@ -116,7 +116,7 @@ impl Client {
         Ok(())
     }
 
-    /// Removes a pod from a network, whatever ADD has done of it.
+    /// Removes a pod from a network, even if ADD failed half-way.
     ///
     /// # Errors
     /// That of the first plugin that failed; the whole can be tried again.

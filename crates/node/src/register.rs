@@ -315,7 +315,7 @@ pub(crate) async fn heartbeat(
     for tick in 0u64.. {
         tokio::select! {
             _ = ticks.tick() => {}
-            // The node is told to be ready, or not to be, at once.
+            // A change of readiness is reported at once.
             () = changed(&mut machine.condition) => due = true,
         }
         let facts = machine.facts(&config.root_dir);

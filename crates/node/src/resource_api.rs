@@ -1,5 +1,6 @@
 //! The versions of `resource.k8s.io` that the API server serves.
 
+use allot_client::discovery::Group;
 use kube::Client;
 use parking_lot::Mutex;
 
@@ -34,18 +35,10 @@ impl ResourceApi {
         if let Some(served) = *self.served.lock() {
             return Ok(served);
         }
-        let groups = self.client.list_api_groups().await?.groups;
-        let group = groups.iter().find(|group| group.name == allot_model::GROUP);
-        let best = |known: &[&'static str]| {
-            let serves = |version: &&str| {
-                let mut versions = group.into_iter().flat_map(|group| &group.versions);
-                versions.any(|served| served.version == *version)
-            };
-            known.iter().copied().find(serves)
-        };
+        let group = Group::discover(&self.client, allot_model::GROUP).await?;
         let served = Served {
-            newer: best(&NEWER),
-            classic: best(&allot_model::classic::VERSIONS),
+            newer: group.first_of(&NEWER),
+            classic: group.first_of(&allot_model::classic::VERSIONS),
         };
         if served != Served::default() {
             *self.served.lock() = Some(served);

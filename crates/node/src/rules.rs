@@ -11,7 +11,7 @@ pub(crate) const LOG_SIZE: u64 = 10 << 20;
 /// Files of a container's log, with the current one: the kubelet's `containerLogMaxFiles`.
 pub(crate) const LOG_FILES: usize = 5;
 
-/// The owner reference of what a node creates for itself: its Node.
+/// The owner reference of objects that a node creates for itself: its Node.
 pub(crate) fn owned_by_node(name: String, uid: String) -> OwnerReference {
     OwnerReference {
         api_version: "v1".to_owned(),

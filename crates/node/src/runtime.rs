@@ -1,4 +1,4 @@
-//! Container runtimes: the interface between the pod workers and whatever runs the containers.
+//! The interface between pod workers and container runtimes.
 //!
 //! Every runtime implements [`Runtime`], which starts, stops, recovers and execs into containers. A runtime that manages
 //! pods and images itself, such as containerd, also implements [`Complete`]. Pod workers get it from [`Runtime::complete`]

@@ -198,7 +198,7 @@ async fn watch(of: &Collection, from: String, sink: &mut dyn Sink) -> Result<Nex
             },
             Ok(wire::Event::Frame(message)) => {
                 let (kind, object) = wire::event(&message, keep.unwrap_or(everything))?;
-                told(of, kind, &object, &mut version, sink).map_err(Error::SerdeError)?
+                apply_event(of, kind, &object, &mut version, sink).map_err(Error::SerdeError)?
             }
             Err(error) => {
                 // The connection broke: earlier events count, so continue from there.
@@ -227,11 +227,11 @@ fn of_line(
     }
     // Any other layout, and all invalid input.
     let event: Event<'_> = serde_json::from_str(line)?;
-    told(of, &event.r#type, event.object.get(), version, sink)
+    apply_event(of, &event.r#type, event.object.get(), version, sink)
 }
 
-/// Takes in an event; says how to go on if the watch has ended.
-fn told(
+/// Passes an event of the watch to the sink. Returns what to do next if the event ends the watch.
+fn apply_event(
     of: &Collection,
     kind: &str,
     object: &str,

@@ -42,8 +42,8 @@ use tokio::sync::mpsc::unbounded_channel;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+pub use allot_client::api_message;
 pub use read::{Readable, get, list, parse, request};
-pub use version::server_minor;
 pub use wire::{PROTOBUF, everything};
 pub use writes::Writes;
 
@@ -51,18 +51,8 @@ mod follow;
 mod read;
 #[cfg(test)]
 mod tests;
-mod version;
 mod wire;
 mod writes;
-
-/// The message of an error that the API server returned. The client's own text repeats it, with the whole Status.
-#[must_use]
-pub fn api_message(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
-    }
-}
 
 /// What a reflector reports about the objects of a kind.
 #[derive(Debug)]

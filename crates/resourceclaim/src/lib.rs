@@ -34,7 +34,10 @@ pub use change::{Change, Target, change};
 pub use consumer::{
     POD_GROUP_API_GROUP, POD_GROUP_RESOURCE, consumers, is_consumer, is_pod_group, is_reserved_for,
 };
-pub use pod::{UnknownName, claim_name, claim_status, extended_resource_claim_name, is_for_pod};
+pub use pod::{
+    LAST_RELEASE_WITH_DETERMINISTIC_NAMES, UnknownName, claim_name, claim_status,
+    extended_resource_claim_name, is_for_pod,
+};
 
 /// The finalizer that keeps an allocated claim from being deleted.
 pub const FINALIZER: &str = "resource.kubernetes.io/delete-protection";

@@ -12,6 +12,10 @@ pub enum UnknownName {
     Unsupported,
 }
 
+/// The last minor release in which the claim controller names a claim that it makes from a template after pod and entry
+/// alone. Later names have a random suffix, and are in the status of the pod.
+pub const LAST_RELEASE_WITH_DETERMINISTIC_NAMES: u32 = 27;
+
 /// The name of the claim for an entry of `spec.resourceClaims`, as `resourceclaim.Name` in upstream. `None` when the
 /// claim controller decided that no claim is needed.
 ///

@@ -16,11 +16,10 @@ use crate::dra::{DraContext, NodeDevices, PodDevices};
 use crate::framework::Plugin;
 use crate::node::NodeInfo;
 use crate::plugins::affinity::NodeAffinity;
-use crate::plugins::declared::NeededFeatures;
 use crate::plugins::interpod::InterPodAffinity;
 use crate::plugins::spread::Spread;
 use crate::plugins::volumes::{self, Attachments, ExclusiveClaims, PodVolumeClaims, PodVolumes};
-use crate::plugins::{fit, ports, simple, taints};
+use crate::plugins::{Filter, fit, ports, simple, taints};
 use crate::pod::PodInfo;
 use crate::sources::Sources;
 use crate::status::{Code, Rejection};
@@ -57,7 +56,8 @@ pub struct Attempt<'a> {
     affinity: NodeAffinity,
     others: Others,
     attachments: Option<Attachments<'a>>,
-    features: Option<NeededFeatures>,
+    /// The filters that the table of plugins has for this pod, in its order.
+    table: Vec<Box<dyn Filter>>,
     volumes: Option<PodVolumeClaims<'a>>,
     devices: Option<PodDevices>,
     classic: Option<PodClaims>,
@@ -133,9 +133,9 @@ impl<'a> Attempt<'a> {
         let attachments = on(Plugin::NodeVolumeLimits)
             .then(|| Attachments::new(pod, &snapshot.storage))
             .flatten();
-        let features = on(Plugin::NodeDeclaredFeatures)
-            .then(|| NeededFeatures::new(pod))
-            .flatten();
+        let table = Plugin::ALL.iter().filter(|plugin| on(**plugin));
+        let table = table.filter_map(|plugin| plugin.definition().filter);
+        let table = table.filter_map(|prepare| prepare(pod, snapshot)).collect();
         let spread = on(Plugin::PodTopologySpread)
             .then(|| Spread::new(pod, &affinity, snapshot, &profile.spread))
             .flatten();
@@ -164,7 +164,7 @@ impl<'a> Attempt<'a> {
                 interpod,
             },
             attachments,
-            features,
+            table,
             volumes,
             devices,
             classic,
@@ -276,7 +276,8 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    /// The filters that look at more than the node, and NodeDeclaredFeatures, which upstream runs last.
+    /// The filters that look at more than the node, and those of the table, which come last as NodeDeclaredFeatures does in
+    /// upstream.
     fn run_other_filters(
         &self,
         node: &NodeInfo,
@@ -305,8 +306,8 @@ impl<'a> Attempt<'a> {
         if let (Some(claims), Some(classic)) = (&self.classic, self.dra.classic) {
             check(claims.filter(node, classic))?;
         }
-        if let Some(features) = &self.features {
-            check(features.filter(node))?;
+        for plugin in &self.table {
+            check(plugin.filter(node))?;
         }
         Ok(())
     }

@@ -1,7 +1,8 @@
-//! The names of plugins, as configuration, messages and metrics have them, and sets of plugins.
+//! The names of plugins, as configuration, messages and metrics have them, and sets of plugins. The plugins themselves are
+//! rows of the table in `plugins.rs`.
 
 macro_rules! plugins {
-    ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
+    ($($(#[$doc:meta])* $name:ident => $definition:expr),+ $(,)?) => {
         /// A plugin of the scheduling framework by its upstream name.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
@@ -19,75 +20,12 @@ macro_rules! plugins {
     };
 }
 
-plugins! {
-    /// Holds a pod back until its gates are removed.
-    SchedulingGates,
-    /// Orders the queue.
-    PrioritySort,
-    /// Rejects cordoned nodes.
-    NodeUnschedulable,
-    /// Honours a node set in the pod.
-    NodeName,
-    /// Rejects nodes with taints that the pod does not tolerate.
-    TaintToleration,
-    /// Honours node selectors and node affinity.
-    NodeAffinity,
-    /// Rejects nodes whose host ports are taken.
-    NodePorts,
-    /// Rejects nodes with too little left.
-    NodeResourcesFit,
-    /// Keeps claims in use by one pod exclusively from other pods.
-    VolumeRestrictions,
-    /// Rejects nodes that take no more volumes.
-    NodeVolumeLimits,
-    /// Finds volumes, and rejects nodes from which they cannot be reached.
-    VolumeBinding,
-    /// Rejects nodes in other zones than the volumes.
-    VolumeZone,
-    /// Spreads pods over domains.
-    PodTopologySpread,
-    /// Honours affinity between pods.
-    InterPodAffinity,
-    /// Allocates devices.
-    DynamicResources,
-    /// Deletes pods of lower priority so that a pod fits.
-    DefaultPreemption,
-    /// Prefers nodes whose resources are used evenly.
-    NodeResourcesBalancedAllocation,
-    /// Prefers nodes that have the images.
-    ImageLocality,
-    /// Writes the binding.
-    DefaultBinder,
-    /// Rejects nodes that do not declare what a pod needs.
-    NodeDeclaredFeatures,
-    /// Places the pods of a gang at once, or none of them.
-    GangScheduling,
-}
+plugin_table!(plugins);
 
 impl Plugin {
     /// Finds a plugin by name.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|p| p.name() == name)
-    }
-
-    /// Whether the plugin has the Score extension point.
-    pub fn scores(self) -> bool {
-        self.default_weight() > 0
-    }
-
-    /// The weight in the default profile; zero for a plugin without score.
-    pub fn default_weight(self) -> i64 {
-        match self {
-            Plugin::TaintToleration => 3,
-            Plugin::NodeAffinity
-            | Plugin::PodTopologySpread
-            | Plugin::InterPodAffinity
-            | Plugin::DynamicResources => 2,
-            Plugin::NodeResourcesFit
-            | Plugin::NodeResourcesBalancedAllocation
-            | Plugin::ImageLocality => 1,
-            _ => 0,
-        }
     }
 }
 
@@ -136,4 +74,30 @@ impl FromIterator<Plugin> for PluginSet {
         iter.into_iter().for_each(|p| set.insert(p));
         set
     }
+}
+
+/// The kinds of changes of the cluster after which a rejected pod may be schedulable; [`crate::hints::ClusterEvent`] has
+/// the objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventKind {
+    /// A node was added or changed.
+    Node,
+    /// A node was deleted.
+    NodeRemoved,
+    /// A pod was bound to a node, or the labels of one on a node changed.
+    Pod,
+    /// A pod on a node was resized.
+    PodResized,
+    /// A pod on a node finished or was deleted.
+    PodGone,
+    /// Devices, claims or quotas of devices changed.
+    Devices,
+    /// A DeviceClass was added or changed.
+    DeviceClass,
+    /// Labels of a namespace changed.
+    Namespace,
+    /// A PersistentVolumeClaim was added or changed.
+    VolumeClaim,
+    /// A volume, a storage class, or what a CSI driver reports was added or changed.
+    Storage,
 }

@@ -1,6 +1,6 @@
 //! Which events may make which unschedulable pods schedulable (upstream's queueing hints).
 
-use crate::framework::{Plugin, PluginSet};
+use crate::framework::{EventKind, Plugin, PluginSet};
 use crate::node::NodeInfo;
 use crate::plugins::affinity::NodeAffinity;
 use crate::plugins::volumes::disks;
@@ -55,6 +55,22 @@ pub enum ClusterEvent<'a> {
 pub const CLAIM: &str = "resource.k8s.io/ResourceClaimUpdate";
 
 impl ClusterEvent<'_> {
+    /// What plugins register for.
+    fn kind(&self) -> EventKind {
+        match self {
+            Self::NodeAdded(_) | Self::NodeChanged { .. } => EventKind::Node,
+            Self::NodeRemoved => EventKind::NodeRemoved,
+            Self::PodAdded(_) | Self::PodChanged(_) => EventKind::Pod,
+            Self::PodResized { .. } => EventKind::PodResized,
+            Self::PodGone(_) => EventKind::PodGone,
+            Self::DevicesFreed | Self::DevicesChanged | Self::QuotaChanged(_) => EventKind::Devices,
+            Self::ClassChanged => EventKind::DeviceClass,
+            Self::NamespaceChanged => EventKind::Namespace,
+            Self::VolumeClaimChanged(_) => EventKind::VolumeClaim,
+            Self::StorageChanged => EventKind::Storage,
+        }
+    }
+
     /// The event's name in metrics, one of upstream's or formed like those.
     pub fn name(&self) -> &'static str {
         match self {
@@ -78,50 +94,11 @@ impl ClusterEvent<'_> {
 
 /// The plugins with a queueing hint for the event; pods that only other plugins rejected are not requeued.
 pub fn interested(event: &ClusterEvent<'_>) -> PluginSet {
-    use Plugin as P;
-    let plugins: &[Plugin] = match event {
-        ClusterEvent::NodeAdded(_) | ClusterEvent::NodeChanged { .. } => &[
-            P::NodeUnschedulable,
-            P::NodeName,
-            P::TaintToleration,
-            P::NodeAffinity,
-            P::NodePorts,
-            P::NodeResourcesFit,
-            P::NodeVolumeLimits,
-            P::VolumeBinding,
-            P::VolumeZone,
-            P::PodTopologySpread,
-            P::InterPodAffinity,
-            P::DynamicResources,
-            P::NodeDeclaredFeatures,
-        ],
-        ClusterEvent::NodeRemoved => &[P::PodTopologySpread],
-        ClusterEvent::PodAdded(_) | ClusterEvent::PodChanged(_) => {
-            &[P::PodTopologySpread, P::InterPodAffinity]
-        }
-        ClusterEvent::PodResized { .. } => &[P::NodeResourcesFit],
-        ClusterEvent::PodGone(_) => &[
-            P::NodePorts,
-            P::NodeResourcesFit,
-            P::VolumeRestrictions,
-            P::NodeVolumeLimits,
-            P::PodTopologySpread,
-            P::InterPodAffinity,
-        ],
-        ClusterEvent::DevicesFreed
-        | ClusterEvent::DevicesChanged
-        | ClusterEvent::QuotaChanged(_) => &[P::DynamicResources],
-        ClusterEvent::ClassChanged => &[P::DynamicResources, P::NodeResourcesFit],
-        ClusterEvent::NamespaceChanged => &[P::InterPodAffinity],
-        ClusterEvent::VolumeClaimChanged(_) => &[
-            P::VolumeRestrictions,
-            P::NodeVolumeLimits,
-            P::VolumeBinding,
-            P::VolumeZone,
-        ],
-        ClusterEvent::StorageChanged => &[P::NodeVolumeLimits, P::VolumeBinding, P::VolumeZone],
-    };
-    plugins.iter().copied().collect()
+    let kind = event.kind();
+    let plugins = Plugin::ALL.iter().copied();
+    plugins
+        .filter(|plugin| plugin.definition().events.contains(&kind))
+        .collect()
 }
 
 /// Whether the event may help a pod that a plugin rejected.
@@ -195,7 +172,10 @@ fn node_change_helps(plugin: Plugin, pod: &PodInfo, old: &NodeInfo, new: &NodeIn
         }
         Plugin::DynamicResources => labels || allocatable,
         Plugin::NodeDeclaredFeatures => old.declared_features() != new.declared_features(),
-        _ => false,
+        // What they look at does not change on a node.
+        Plugin::NodeName | Plugin::NodePorts | Plugin::NodeVolumeLimits => false,
+        // A plugin without a rule here: one attempt too many is better than none.
+        _ => true,
     };
     // A node that the pod did not select before was rejected for that reason only.
     let selected = labels && !NodeAffinity::new(pod).matches(old);

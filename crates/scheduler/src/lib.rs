@@ -23,6 +23,10 @@
 // Time, randomness and files are inputs; see clippy.toml.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
+// First, since other modules use its table of plugins.
+#[macro_use]
+pub mod plugins;
+
 pub mod actions;
 pub mod assume_cache;
 pub mod attempt;
@@ -41,7 +45,6 @@ pub mod metrics;
 pub mod node;
 pub mod nominations;
 pub mod observe;
-pub mod plugins;
 pub mod pod;
 pub mod podgroups;
 pub mod preemption;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use allot_apimachinery::well_known::is_terminal_phase;
 use k8s_openapi::api::core::v1::{
     NodeAllocatableResourceClaimStatus, Pod, PodAffinityTerm, PodResourceClaimStatus, PodSpec,
     PodStatus, Toleration, WeightedPodAffinityTerm,
@@ -302,12 +303,10 @@ fn is_preempted(pod: &Pod) -> bool {
     })
 }
 
-/// Whether a pod ran to its end.
+/// Whether a pod has finished, by its phase.
 pub fn is_finished(pod: &Pod) -> bool {
-    matches!(
-        pod.status.as_ref().and_then(|s| s.phase.as_deref()),
-        Some("Succeeded" | "Failed")
-    )
+    let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
+    phase.is_some_and(is_terminal_phase)
 }
 
 /// `spec.schedulerName`, which selects the profile; the default is `default-scheduler`.

@@ -129,7 +129,7 @@ pub struct Rules<'a> {
     pub budgets: &'a [&'a Budget],
     /// Pods that are nominated to a node.
     pub nominated: Nominated<'a>,
-    /// Whether a pod must not be preempted, whatever its priority.
+    /// Whether a pod must not be preempted, regardless of its priority.
     pub spares: &'a dyn Fn(&PodInfo) -> bool,
 }
 

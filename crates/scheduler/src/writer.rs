@@ -13,7 +13,7 @@ use allot_reflector::{Writes, api_message};
 use http::Method;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, ValidationDirective};
+use kube::api::{Patch, PatchParams, PostParams, ValidationDirective};
 use kube::core::Request;
 use kube::{Api, Client};
 use parking_lot::Mutex;

@@ -109,7 +109,7 @@ impl Ord for PathElement {
     }
 }
 
-/// A value as Go prints it: a whole number has no fraction, whatever was written.
+/// A value as Go prints it: a whole number has no fraction, even if one was written (`1.0`).
 fn go_text(value: &Value) -> String {
     let whole = |it: &f64| it.fract() == 0.0 && it.abs() < 1e21;
     match value.as_f64().filter(whole) {

@@ -1,5 +1,6 @@
 //! Other nodes than the cluster has: more like one of them, or fewer.
 
+use allot_apimachinery::well_known::is_terminal_phase;
 use anyhow::Context as _;
 use rustc_hash::FxHashSet;
 use serde_json::{Value, json};
@@ -105,7 +106,7 @@ fn replace(object: &mut Value) -> bool {
     let mut owners = owners.into_iter().flatten();
     let controller = owners.find(|owner| owner["controller"] == true);
     let again = controller.is_some_and(|owner| owner["kind"] != "DaemonSet");
-    let finished = matches!(text(object, "/status/phase"), "Succeeded" | "Failed");
+    let finished = is_terminal_phase(text(object, "/status/phase"));
     if object["kind"] != "Pod" || !again || finished {
         return false;
     }

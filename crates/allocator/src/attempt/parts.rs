@@ -17,7 +17,7 @@ pub(crate) struct PoolPart<'a> {
     /// used.
     pub(super) overdrawn: bool,
     /// The part whose counters are used instead of its own, when upstream's bugs are reproduced: it identifies counters
-    /// by the name of the pool, whatever the driver.
+    /// by the name of the pool, regardless of the driver.
     pub(super) counters_of: Option<u32>,
 }
 

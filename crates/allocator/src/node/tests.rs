@@ -55,7 +55,7 @@ fn fields_are_the_name() {
 }
 
 #[test]
-fn errors() {
+fn invalid_node_selectors_have_upstreams_errors() {
     assert_eq!(
         expression("zone", "Like", json!(["a"]))
             .unwrap_err()

@@ -57,7 +57,7 @@ fn mutated(target: &str) -> impl Strategy<Value = Vec<u8>> {
 }
 
 #[test]
-fn seeds_pass() {
+fn the_seeds_of_the_fuzzers_pass() {
     seeds("allocator")
         .iter()
         .for_each(|data| entry::allocator(data));

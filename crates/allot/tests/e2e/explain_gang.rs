@@ -62,7 +62,7 @@ spec:
     text
 }
 
-/// A pod of a gang was judged alone, whatever the gates.
+/// A pod of a gang was judged alone, regardless of the gates.
 #[test]
 fn regression_a_pod_of_a_gang_is_judged_with_its_gang() {
     let (files, cluster, file) = two_nodes();

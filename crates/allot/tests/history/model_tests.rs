@@ -80,7 +80,7 @@ fn a_good_history_fits() {
 }
 
 #[test]
-fn faults_are_found() {
+fn the_model_rejects_faulty_histories() {
     let faulty = |what: &str, history: Vec<(Action, Outcome)>, logs: Vec<Vec<Event>>| {
         assert!(!check(1, &operations(history), &logs).is_empty(), "{what}");
     };

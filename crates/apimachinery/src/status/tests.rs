@@ -40,7 +40,7 @@ fn invalid_lists_causes_and_aggregates() {
 }
 
 #[test]
-fn other_texts() {
+fn messages_of_conflict_forbidden_and_internal_errors_are_upstreams() {
     assert_eq!(
         Status::conflict(&claims(), "c", "the object has been modified").message,
         "Operation cannot be fulfilled on resourceclaims.resource.k8s.io \"c\": the object has been modified"

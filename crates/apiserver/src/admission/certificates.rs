@@ -6,6 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::Admission;
+use super::plugins::Plugin;
 use super::{Attributes, Operation, enabled, forbidden};
 use crate::auth::{AuthorizerAttributes, certificate};
 use crate::error::Result;
@@ -32,7 +33,7 @@ pub(super) async fn check(
     let signer = text(request, &["spec", "signerName"]);
     let (plugin, verb) = match (attributes.operation, attributes.subresource) {
         (Operation::Create, "") => {
-            let restricted = enabled(core, "CertificateSubjectRestriction");
+            let restricted = enabled(core, Plugin::CertificateSubjectRestriction);
             if !restricted || signer != CLIENT_SIGNER {
                 return Ok(());
             }
@@ -55,8 +56,8 @@ pub(super) async fn check(
                 Ok(_) => Ok(()),
             };
         }
-        (Operation::Update, "approval") => ("CertificateApproval", "approve"),
-        (Operation::Update, "status") => ("CertificateSigning", "sign"),
+        (Operation::Update, "approval") => (Plugin::CertificateApproval, "approve"),
+        (Operation::Update, "status") => (Plugin::CertificateSigning, "sign"),
         _ => return Ok(()),
     };
     let unchanged = |old: &Value| {

@@ -33,6 +33,7 @@ use request::Request;
 use set::Set;
 
 use super::Admission;
+use super::plugins::Plugin;
 use super::{Attributes, enabled};
 use crate::error::Result;
 use crate::limits;
@@ -117,10 +118,10 @@ pub(super) async fn validate(
     };
     let set = core.dynamic.set(core).await?;
     let request = Request::new(core, attributes, asked, object);
-    if enabled(core, "ValidatingAdmissionPolicy") && !request.is_exempt() {
+    if enabled(core, Plugin::ValidatingAdmissionPolicy) && !request.is_exempt() {
         validating::dispatch(&set, &request, object).await?;
     }
-    if enabled(core, "ValidatingAdmissionWebhook") && !request.is_configuration() {
+    if enabled(core, Plugin::ValidatingAdmissionWebhook) && !request.is_configuration() {
         webhook_call::validate(&set, &request, object).await?;
     }
     // An expression that the end of the time interrupted has failed, and its policy may permit that.
@@ -155,14 +156,14 @@ impl Mutation {
         let request = Request::new(core, attributes, asked, &Value::Null);
         let again = std::mem::replace(&mut self.again, true);
         let mut changed = false;
-        let policies = !set.mutators.is_empty() && enabled(core, "MutatingAdmissionPolicy");
+        let policies = !set.mutators.is_empty() && enabled(core, Plugin::MutatingAdmissionPolicy);
         if policies && !request.is_exempt() {
             if again {
                 self.policies.repeat(object);
             }
             changed |= mutator::mutate(&set, &request, object, &mut self.policies).await?;
         }
-        let webhooks = !set.mutating.is_empty() && enabled(core, "MutatingAdmissionWebhook");
+        let webhooks = !set.mutating.is_empty() && enabled(core, Plugin::MutatingAdmissionWebhook);
         if webhooks && !request.is_configuration() {
             if again {
                 self.webhooks.repeat(object);

@@ -1,35 +1,90 @@
-//! Names of admission plugins, as the flags of kube-apiserver take them.
+//! The admission plugins by name. The one list of them: what runs, and what the flags of kube-apiserver may name.
 
-/// Implemented plugins; all of them are on by default.
-const BUILT: [&str; 24] = [
-    "CertificateApproval",
-    "CertificateSigning",
-    "CertificateSubjectRestriction",
-    "DefaultIngressClass",
-    "DefaultStorageClass",
-    "DefaultTolerationSeconds",
-    "LimitRanger",
-    "MutatingAdmissionPolicy",
-    "MutatingAdmissionWebhook",
-    "NamespaceLifecycle",
-    "NodeRestriction",
-    "PersistentVolumeClaimResize",
-    "PodGroupWorkloadExists",
-    "PodResizeValidator",
-    "PodSecurity",
-    "PodTopologyLabels",
-    "Priority",
-    "ResourceQuota",
-    "RuntimeClass",
-    "ServiceAccount",
-    "StorageObjectInUseProtection",
-    "TaintNodesByCondition",
-    "ValidatingAdmissionPolicy",
-    "ValidatingAdmissionWebhook",
-];
+macro_rules! plugins {
+    ($($(#[$doc:meta])* $name:ident: $default:ident),+ $(,)?) => {
+        /// An admission plugin that is implemented here, by kube-apiserver's name.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Plugin { $($(#[$doc])* $name),+ }
 
-/// Implemented plugins that are off by default, as in kube-apiserver.
-const ON_REQUEST: [&str; 1] = ["OwnerReferencesPermissionEnforcement"];
+        impl Plugin {
+            /// All of them, by name.
+            pub const ALL: &[Plugin] = &[$(Plugin::$name),+];
+
+            /// The name in `--enable-admission-plugins` and `--disable-admission-plugins`.
+            pub fn name(self) -> &'static str {
+                match self { $(Plugin::$name => stringify!($name)),+ }
+            }
+
+            /// Whether the plugin runs unless a flag says otherwise, as in kube-apiserver.
+            pub fn is_on_by_default(self) -> bool {
+                match self { $(Plugin::$name => plugins!(@ $default)),+ }
+            }
+        }
+    };
+    (@ on) => { true };
+    (@ off) => { false };
+}
+
+plugins! {
+    /// Approving a certificate signing request needs the permission for its signer.
+    CertificateApproval: on,
+    /// Signing a certificate signing request needs the permission for its signer.
+    CertificateSigning: on,
+    /// No certificate for the group `system:masters`.
+    CertificateSubjectRestriction: on,
+    /// Sets the default class of an Ingress.
+    DefaultIngressClass: on,
+    /// Sets the default class of a PersistentVolumeClaim.
+    DefaultStorageClass: on,
+    /// Pods tolerate a node that is not ready or not reachable for five minutes.
+    DefaultTolerationSeconds: on,
+    /// Defaults and limits of a namespace's LimitRanges.
+    LimitRanger: on,
+    /// Mutations by policies in CEL.
+    MutatingAdmissionPolicy: on,
+    /// Mutations by webhooks.
+    MutatingAdmissionWebhook: on,
+    /// Objects are created only in a namespace that exists and is not terminating.
+    NamespaceLifecycle: on,
+    /// A node writes only its own objects.
+    NodeRestriction: on,
+    /// A claim grows only if its class permits that.
+    PersistentVolumeClaimResize: on,
+    /// The Workload of a PodGroup exists.
+    PodGroupWorkloadExists: on,
+    /// Which pods can be resized on their node.
+    PodResizeValidator: on,
+    /// The Pod Security Standards of namespaces.
+    PodSecurity: on,
+    /// Copies topology labels of the node to its pods.
+    PodTopologyLabels: on,
+    /// The priority of pods, from their PriorityClass.
+    Priority: on,
+    /// The quotas of namespaces.
+    ResourceQuota: on,
+    /// The overhead and node selector of a pod's RuntimeClass.
+    RuntimeClass: on,
+    /// The service account of pods, and the volume with its token.
+    ServiceAccount: on,
+    /// The finalizers of PersistentVolumes and their claims.
+    StorageObjectInUseProtection: on,
+    /// New nodes have a taint until they are ready.
+    TaintNodesByCondition: on,
+    /// Validations by policies in CEL.
+    ValidatingAdmissionPolicy: on,
+    /// Validations by webhooks.
+    ValidatingAdmissionWebhook: on,
+    /// An owner reference needs the permission to delete the dependent.
+    OwnerReferencesPermissionEnforcement: off,
+}
+
+impl Plugin {
+    /// Whether the plugin runs with these values of the two flags. A plugin that both name is off.
+    pub fn is_enabled(self, enabled: &[String], disabled: &[String]) -> bool {
+        let named = |list: &[String]| list.iter().any(|name| name == self.name());
+        !named(disabled) && (self.is_on_by_default() || named(enabled))
+    }
+}
 
 /// Plugins of kube-apiserver that do not exist here: their function is elsewhere, or not
 /// implemented.
@@ -54,8 +109,33 @@ const OTHERS: [&str; 15] = [
 /// Whether a plugin of that name works here; `None` if kube-apiserver has no such plugin.
 pub fn works(name: &str) -> Option<bool> {
     match name {
-        _ if BUILT.contains(&name) || ON_REQUEST.contains(&name) => Some(true),
+        _ if Plugin::ALL.iter().any(|plugin| plugin.name() == name) => Some(true),
         _ if OTHERS.contains(&name) => Some(false),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_switch_plugins_on_and_off() {
+        let (on, off) = (
+            Plugin::NamespaceLifecycle,
+            Plugin::OwnerReferencesPermissionEnforcement,
+        );
+        let named = |plugin: Plugin| vec![plugin.name().to_owned()];
+        assert!(on.is_enabled(&[], &[]) && !on.is_enabled(&[], &named(on)));
+        assert!(!off.is_enabled(&[], &[]) && off.is_enabled(&named(off), &[]));
+        assert!(!off.is_enabled(&named(off), &named(off)));
+    }
+
+    #[test]
+    fn only_names_of_kube_apiserver_are_known() {
+        assert_eq!(works("ResourceQuota"), Some(true));
+        assert_eq!(works("OwnerReferencesPermissionEnforcement"), Some(true));
+        assert_eq!(works("AlwaysPullImages"), Some(false));
+        assert_eq!(works("resourcequota"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! What new pods get: priority, tolerations, overhead.
+//! Mutations of new pods: priority, tolerations, overhead.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ const CLASSES: &str = "scheduling.k8s.io/priorityclasses";
 /// How long pods stay on an unreachable node.
 const UNREACHABLE_SECONDS: i64 = 300;
 
-/// Gives a pod, or what binds it, the labels of its node that say where that is, whatever was there.
+/// Copies the topology labels of the node to a pod, or to a Binding, and replaces the values that it has.
 pub(super) async fn topology_labels(
     core: &Admission,
     node: &str,
@@ -102,7 +102,7 @@ pub(super) async fn priority(
     Ok(())
 }
 
-/// A change of a pod that does not name its priority keeps it: a pod is replaced with what it was created from.
+/// An update without a priority keeps the old one: clients replace a pod with the manifest that it was created from.
 pub(super) fn keep_priority(pod: &mut Value, old: Option<&Value>) {
     let Some(old) = old else { return };
     for key in ["priority", "preemptionPolicy"] {
@@ -131,7 +131,7 @@ async fn default_class(core: &Admission) -> Result<Option<Value>> {
         .min_by_key(|class| class["value"].as_i64()))
 }
 
-/// Refuses a second class that is the default.
+/// Refuses a second default class.
 pub(super) async fn one_default_class(
     core: &Admission,
     attributes: &Attributes<'_>,
@@ -178,7 +178,7 @@ pub(super) fn default_tolerations(pod: &mut Value) {
     }
 }
 
-/// A pod has no overhead but that of its runtime class, whatever has changed it since [`runtime_class`].
+/// Refuses a pod whose overhead is not that of its runtime class: a webhook may have changed it after [`runtime_class`].
 pub(super) async fn overhead(
     core: &Admission,
     attributes: &Attributes<'_>,

@@ -1,4 +1,4 @@
-//! Volumes and classes: protection of volumes in use, and the default class.
+//! Plugins about volumes and ingresses: protection of volumes in use, resize, and default classes.
 
 use allot_apimachinery::Quantity;
 use allot_apimachinery::well_known::BETA_STORAGE_CLASS_ANNOTATION;
@@ -10,7 +10,7 @@ use super::{Attributes, Operation, forbidden};
 use crate::error::Result;
 use crate::object::{meta, metadata_mut};
 
-/// Volumes, claims and attribute classes are deleted only when a controller has found them unused.
+/// Adds the finalizers that keep volumes, claims and attribute classes until a controller has found them unused.
 pub(super) fn protect(attributes: &Attributes<'_>, object: &mut Value) {
     let Some(finalizer) = attributes.resource.rules.protection_finalizer else {
         return;

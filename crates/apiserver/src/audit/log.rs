@@ -12,7 +12,7 @@ use super::event::Event;
 
 /// Limit of queued events.
 const WAITING: usize = 10_000;
-/// Bytes of them.
+/// Limit of their bytes.
 const WAITING_BYTES: usize = 64 << 20;
 
 /// When a new file is started, and how old files are removed. 0 is no limit.
@@ -233,7 +233,7 @@ impl Rotated {
                 name.is_some_and(|name| name.starts_with(&prefix) && name.ends_with(&extension))
             })
             .collect();
-        // Their names are times.
+        // The names sort by time.
         old.sort_unstable();
         let surplus = match self.rotation.backups {
             0 => 0,

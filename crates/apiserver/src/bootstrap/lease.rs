@@ -26,15 +26,13 @@ const RENEWED_EVERY: Duration = Duration::from_secs(600);
 
 /// Takes the Lease, then keeps it until the server stops.
 pub(super) async fn run(server: &Server, address: SocketAddr) -> Result<()> {
-    // The kernel's name of the machine; without it the address is one as well.
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let host = match host.trim() {
+    let state = server.0.state.clone();
+    let host = match state.config.host_name.as_str() {
         "" => address.ip().to_string(),
         host => host.to_owned(),
     };
     let name = identity(&host);
     let holder = format!("{name}_{}", uuid::Uuid::new_v4());
-    let state = server.0.state.clone();
     // The server starts on a full disk as well.
     hold(&state, &name, &holder, &host, address, true).await?;
     tokio::spawn(async move {

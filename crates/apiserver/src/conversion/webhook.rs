@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(parts, expected);
     }
 
-    /// The cache had a limit of 4 096 objects, whatever their size.
+    /// The cache had a limit of 4 096 objects, regardless of their size.
     #[test]
     fn regression_what_is_remembered_is_bounded_in_bytes() {
         let mut cache = ConvertedCache::default();

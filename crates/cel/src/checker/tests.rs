@@ -37,7 +37,7 @@ fn check(source: &str, expected: &str) {
 }
 
 #[test]
-fn finds_types() {
+fn the_type_of_an_expression_is_inferred() {
     check("self.replicas + 1", "int");
     check("self.tags.map(t, t.size())", "list(int)");
     check("self.labels['a'].startsWith('b')", "bool");

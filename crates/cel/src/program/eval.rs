@@ -28,8 +28,8 @@ macro_rules! keep_going {
 }
 
 mod calls;
+mod construct;
 mod fold;
-mod made;
 mod path;
 
 type Outcome<'a> = Result<Value<'a>, Fault>;

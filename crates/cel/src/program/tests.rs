@@ -55,7 +55,7 @@ fn logic_absorbs_errors() {
 }
 
 #[test]
-fn macros() {
+fn macros_are_expanded_and_evaluated() {
     check("[1, 2, 3].filter(x, x > 1).map(x, x * 2)", "[4, 6]");
     check("[1, 2].exists_one(x, x == 2)", "true");
     check("{'a': 1}.transformMap(k, v, v + 1)", "{a: 2}");

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use allot_client::discovery;
 use allot_model::classic::objects::{AllocationMode, PodScheduling, ResourceClaim};
 use allot_model::classic::{DELETE_PROTECTION, exchange};
 use allot_reflector::Writes;
@@ -373,17 +374,11 @@ pub(super) fn release(claim: &ResourceClaim, needed: &[String], early: bool) -> 
 impl ClassicVersion {
     /// A kind in the version that is served.
     fn resource(&self, kind: &str, plural: &str) -> ApiResource {
-        ApiResource {
-            group: "resource.k8s.io".to_owned(),
-            version: self.version.to_owned(),
-            api_version: self.api_version(),
-            kind: kind.to_owned(),
-            plural: plural.to_owned(),
-        }
+        discovery::resource(allot_model::GROUP, self.version, kind, plural)
     }
 
     fn api_version(&self) -> String {
-        format!("resource.k8s.io/{}", self.version)
+        format!("{}/{}", allot_model::GROUP, self.version)
     }
 
     /// How the server calls the negotiations about nodes.

@@ -1,4 +1,4 @@
-//! PodGroups that have their own claims, in whatever version they are served.
+//! PodGroups with claims of their own, in the served version.
 //!
 //! An entry that a pod and its group name alike belongs to the group: its claim is created once, for the group, and
 //! reserved for it as long as it exists. Behaviour is that of 1.36 with DRAWorkloadResourceClaims; without the gate the

@@ -1,13 +1,11 @@
 //! Writes that cannot lose fields: creates from JSON, patches, deletes with preconditions.
 
 use allot_apimachinery::quote::go_json_bytes;
+use allot_client::delete::by_uid;
 use allot_reflector::{Readable, Writes};
 use allot_resourceclaim::{Change, Target};
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use kube::api::{
-    Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy,
-    ValidationDirective,
-};
+use kube::api::{Api, Patch, PatchParams, PostParams, PropagationPolicy, ValidationDirective};
 use kube::core::{Request, TypeMeta};
 use kube::{Client, Resource};
 use serde_json::{Value, json};
@@ -187,15 +185,12 @@ pub async fn delete<K>(
 where
     K: Resource + Readable + Clone + 'static,
 {
-    let params = DeleteParams {
-        grace_period_seconds: options.grace,
-        propagation_policy: options.propagation,
-        preconditions: Some(Preconditions {
-            uid: Some(uid.to_owned()),
-            resource_version: options.resource_version,
-        }),
-        ..Default::default()
-    };
+    let mut params = by_uid(uid.to_owned());
+    params.grace_period_seconds = options.grace;
+    params.propagation_policy = options.propagation;
+    if let Some(seen) = &mut params.preconditions {
+        seen.resource_version = options.resource_version;
+    }
     let request = Request::new(api.resource_url()).delete(name, &params);
     let request = request.map_err(kube::Error::BuildRequest)?;
     let answer = api.clone().into_client().request_text(request).await;

@@ -1,7 +1,8 @@
-//! Small readings of object metadata, label selectors and pods that many controllers share.
+//! Accessors for object metadata, label selectors and pods that many controllers share.
 
 use std::collections::BTreeMap;
 
+use allot_apimachinery::well_known::is_terminal_phase;
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
 use kube::Resource;
@@ -108,9 +109,9 @@ pub fn phase(pod: &Pod) -> &str {
         .unwrap_or_default()
 }
 
-/// Whether the pod's containers will not run any longer (phase Succeeded or Failed).
+/// Whether the pod has finished, by its phase.
 pub fn is_finished(pod: &Pod) -> bool {
-    matches!(phase(pod), "Succeeded" | "Failed")
+    is_terminal_phase(phase(pod))
 }
 
 /// The node the pod is bound to; empty if it is not.

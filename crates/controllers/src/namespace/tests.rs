@@ -36,7 +36,8 @@ async fn check(cached: &Value, live: Option<Value>, expected: bool) {
     let client = Client::new(service, "default");
     let (config, metrics) = (Config::external(), Metrics::new());
     let stop = CancellationToken::new();
-    let (events, _) = Recorder::new(client.clone(), config.clock.clone(), "test", stop.clone());
+    let clock = config.clock.clone();
+    let (events, _) = Recorder::new(client.clone(), move || clock.now(), "test", stop.clone());
     let context = Context::new(client.clone(), config, metrics.clone(), events, stop);
     let controller = Namespaces {
         client,

@@ -76,7 +76,7 @@ impl Nodes {
         Ok(Some(Arc::new(updated)))
     }
 
-    /// Pods of a silent node are set to not ready, whatever their last status.
+    /// Pods of a silent node are set to not ready, regardless of their last status.
     pub(super) async fn mark_pods(&self, node: &str) -> Result<(), Error> {
         for pod in self.pods.by_index(BY_NODE, node) {
             if !meta::is_ready(&pod) {

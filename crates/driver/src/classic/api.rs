@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use allot_client::discovery::{self, Group};
 use kube::api::{ApiResource, DynamicObject, PostParams};
 use kube::{Api, Client};
 
@@ -26,14 +27,7 @@ impl ClassicVersion {
     }
 
     fn resource(self, kind: &str, plural: &str) -> ApiResource {
-        let version = self.name();
-        ApiResource {
-            group: "resource.k8s.io".into(),
-            version: version.into(),
-            api_version: format!("resource.k8s.io/{version}"),
-            kind: kind.into(),
-            plural: plural.into(),
-        }
+        discovery::resource(allot_model::GROUP, self.name(), kind, plural)
     }
 
     /// ResourceClass.
@@ -70,14 +64,9 @@ impl ClassicVersion {
 /// # Errors
 /// When the API server does not answer.
 pub async fn discover(client: &Client) -> Result<Option<ClassicVersion>, kube::Error> {
-    let groups = client.list_api_groups().await?.groups;
-    let group = groups.iter().find(|group| group.name == "resource.k8s.io");
-    let serves = |version: ClassicVersion| {
-        let mut versions = group.into_iter().flat_map(|group| &group.versions);
-        versions.any(|served| served.version == version.name())
-    };
+    let group = Group::discover(client, allot_model::GROUP).await?;
     let known = [ClassicVersion::V1alpha2, ClassicVersion::V1alpha1];
-    Ok(known.into_iter().find(|version| serves(*version)))
+    Ok(known.into_iter().find(|version| group.has(version.name())))
 }
 
 /// A client for the classic kinds.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use allot_client::api_message;
 use allot_model::classic::exchange;
 use allot_model::classic::objects::ParametersReference;
 use kube::api::{ApiResource, DynamicObject};
@@ -14,7 +15,6 @@ use super::cache::{Cache, Name, name_of};
 use super::events::Recorder;
 use super::objects::{Claim, Class};
 use super::{Allocation, Driver, Wanted, describe};
-use crate::api::api_message;
 
 /// The next action for a key after it was handled.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(super) enum Outcome {
 
 /// A failure after which the work is retried.
 #[derive(Debug, Default)]
-pub(super) struct Trouble {
+pub(super) struct SyncError {
     pub(super) message: String,
     /// Another client wrote first, or the object was deleted: no event.
     pub(super) quiet: bool,
@@ -37,7 +37,7 @@ pub(super) struct Trouble {
     pub(super) about: Vec<(ApiResource, Arc<DynamicObject>)>,
 }
 
-impl Trouble {
+impl SyncError {
     pub(super) fn new(message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
@@ -57,16 +57,16 @@ impl Trouble {
         }
     }
 
-    /// One trouble out of several; quiet only if all are.
-    pub(super) fn join(troubles: Vec<Self>) -> Result<(), Self> {
-        if troubles.is_empty() {
+    /// Combines several errors into one, which is quiet only if all are.
+    pub(super) fn join(errors: Vec<Self>) -> Result<(), Self> {
+        if errors.is_empty() {
             return Ok(());
         }
-        let messages: Vec<_> = troubles.iter().map(|one| one.message.as_str()).collect();
+        let messages: Vec<_> = errors.iter().map(|one| one.message.as_str()).collect();
         Err(Self {
             message: messages.join("\n"),
-            quiet: troubles.iter().all(|one| one.quiet),
-            about: troubles.into_iter().flat_map(|one| one.about).collect(),
+            quiet: errors.iter().all(|one| one.quiet),
+            about: errors.into_iter().flat_map(|one| one.about).collect(),
         })
     }
 }
@@ -102,18 +102,18 @@ impl<D: Driver> Core<D> {
     }
 
     /// The class of a claim, if this driver allocates for it.
-    pub(super) fn class(&self, claim: &Claim) -> Result<Option<Class>, Trouble> {
+    pub(super) fn class(&self, claim: &Claim) -> Result<Option<Class>, SyncError> {
         let name = claim.class_name();
         let found = self.classes.get(&(String::new(), name.to_owned()));
         let class = Class(found.ok_or_else(|| {
-            Trouble::new(format!("resourceclass.resource.k8s.io {name:?} not found"))
+            SyncError::new(format!("resourceclass.resource.k8s.io {name:?} not found"))
         })?);
         let ours = class.driver_name() == self.name && !class.is_structured();
         Ok(ours.then_some(class))
     }
 
     /// Allocates or deallocates the claim if that is due.
-    pub(super) async fn sync_claim(&self, name: &Name) -> Result<Outcome, Trouble> {
+    pub(super) async fn sync_claim(&self, name: &Name) -> Result<Outcome, SyncError> {
         let Some(claim) = self.known_claim(name) else {
             return Ok(Outcome::Done);
         };
@@ -133,7 +133,7 @@ impl<D: Driver> Core<D> {
         Ok(Outcome::Done)
     }
 
-    async fn give_back(&self, claim: Claim) -> Result<Outcome, Trouble> {
+    async fn give_back(&self, claim: Claim) -> Result<Outcome, SyncError> {
         if !claim.has_finalizer(&self.finalizer) {
             return Ok(Outcome::Done);
         }
@@ -144,7 +144,7 @@ impl<D: Driver> Core<D> {
         };
         // Also without an allocation: the driver may have begun one.
         let given = self.driver.deallocate(&claim).await;
-        given.map_err(|error| Trouble::new(format!("deallocate: {error}")))?;
+        given.map_err(|error| SyncError::new(format!("deallocate: {error}")))?;
         let mut claim = claim;
         if claim.is_allocated() || claim.deallocation_requested() {
             let mut object = DynamicObject::clone(&claim.0);
@@ -154,7 +154,7 @@ impl<D: Driver> Core<D> {
                 }
             }
             let stored = self.api.update_claim_status(&object).await;
-            claim = stored.map_err(|error| Trouble::of("remove allocation", &error))?;
+            claim = stored.map_err(|error| SyncError::of("remove allocation", &error))?;
             self.claims.wrote(Arc::clone(&claim.0));
         }
         let mut object = DynamicObject::clone(&claim.0);
@@ -162,7 +162,7 @@ impl<D: Driver> Core<D> {
             finalizers.retain(|finalizer| *finalizer != self.finalizer);
         }
         let stored = self.api.update_claim(&object).await;
-        let claim = stored.map_err(|error| Trouble::of("remove finalizer", &error))?;
+        let claim = stored.map_err(|error| SyncError::of("remove finalizer", &error))?;
         self.claims.wrote(claim.0);
         Ok(Outcome::Done)
     }
@@ -173,24 +173,24 @@ impl<D: Driver> Core<D> {
         claim: Claim,
         class: Class,
         pod_claim: &str,
-    ) -> Result<Wanted<D>, Trouble> {
+    ) -> Result<Wanted<D>, SyncError> {
         let text = |what: &str, reference: Option<ParametersReference>, error: crate::Failure| {
             let reference = reference.map(|reference| format!(" {}", describe(&reference)));
             format!("{what}{}: {error}", reference.unwrap_or_default())
         };
         let kinds = self.api.version;
         let class_parameters = self.driver.class_parameters(&class).await;
-        let class_parameters = class_parameters.map_err(|error| Trouble {
+        let class_parameters = class_parameters.map_err(|error| SyncError {
             about: vec![(kinds.classes(), Arc::clone(&class.0))],
-            ..Trouble::new(text("class parameters", class.parameters(), error))
+            ..SyncError::new(text("class parameters", class.parameters(), error))
         })?;
         let claim_parameters = self
             .driver
             .claim_parameters(&claim, &class, &class_parameters)
             .await;
-        let claim_parameters = claim_parameters.map_err(|error| Trouble {
+        let claim_parameters = claim_parameters.map_err(|error| SyncError {
             about: vec![(kinds.claims(), Arc::clone(&claim.0))],
-            ..Trouble::new(text("claim parameters", claim.parameters(), error))
+            ..SyncError::new(text("claim parameters", claim.parameters(), error))
         })?;
         Ok(Wanted::<D> {
             pod_claim: pod_claim.to_owned(),
@@ -207,18 +207,18 @@ impl<D: Driver> Core<D> {
         wanted: Vec<Wanted<D>>,
         node: Option<&str>,
         consumer: Option<&Consumer>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), SyncError> {
         let uids = wanted.iter().map(|one| one.claim.uid().to_owned());
         let _guards = self.lock(uids.collect()).await;
-        let mut troubles = Vec::new();
+        let mut errors = Vec::new();
         let mut ready = Vec::new();
         for mut one in wanted {
             // Another pod with the same claim may have been faster, or the claim may be deleted.
             match self.current(&one.claim).await {
                 Ok(Some(now)) if !now.is_allocated() && !now.is_deleting() => one.claim = now,
                 Ok(_) => continue,
-                Err(trouble) => {
-                    troubles.push(trouble);
+                Err(error) => {
+                    errors.push(error);
                     continue;
                 }
             }
@@ -227,7 +227,7 @@ impl<D: Driver> Core<D> {
                     one.claim = claim;
                     ready.push(one);
                 }
-                Err(trouble) => troubles.push(trouble),
+                Err(error) => errors.push(error),
             }
         }
         if !ready.is_empty() {
@@ -236,27 +236,27 @@ impl<D: Driver> Core<D> {
                 let missing = || Err("missing allocation from driver".into());
                 let stored = match results.next().unwrap_or_else(missing) {
                     Ok(allocation) => self.store(&one.claim, &allocation, consumer).await,
-                    Err(error) => Err(Trouble::new(format!("allocating claim: {error}"))),
+                    Err(error) => Err(SyncError::new(format!("allocating claim: {error}"))),
                 };
-                troubles.extend(stored.err());
+                errors.extend(stored.err());
             }
         }
-        Trouble::join(troubles)
+        SyncError::join(errors)
     }
 
     /// The current claim, unless it was deleted. The cache may no longer contain it, or not yet.
-    async fn current(&self, claim: &Claim) -> Result<Option<Claim>, Trouble> {
+    async fn current(&self, claim: &Claim) -> Result<Option<Claim>, SyncError> {
         let found = match self.known_claim(&name_of(&claim.0)) {
             Some(claim) => Some(claim),
             None => {
                 let found = self.api.claim(claim.namespace(), claim.name()).await;
-                found.map_err(|error| Trouble::of("get claim", &error))?
+                found.map_err(|error| SyncError::of("get claim", &error))?
             }
         };
         Ok(found.filter(|now| now.uid() == claim.uid()))
     }
 
-    async fn add_finalizer(&self, claim: Claim) -> Result<Claim, Trouble> {
+    async fn add_finalizer(&self, claim: Claim) -> Result<Claim, SyncError> {
         if claim.has_finalizer(&self.finalizer) {
             return Ok(claim);
         }
@@ -264,7 +264,7 @@ impl<D: Driver> Core<D> {
         let finalizers = object.metadata.finalizers.get_or_insert_default();
         finalizers.push(self.finalizer.clone());
         let stored = self.api.update_claim(&object).await;
-        let stored = stored.map_err(|error| Trouble::of("add finalizer", &error))?;
+        let stored = stored.map_err(|error| SyncError::of("add finalizer", &error))?;
         self.claims.wrote(Arc::clone(&stored.0));
         Ok(stored)
     }
@@ -274,10 +274,10 @@ impl<D: Driver> Core<D> {
         claim: &Claim,
         allocation: &Allocation,
         consumer: Option<&Consumer>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), SyncError> {
         let single = self.api.version == super::ClassicVersion::V1alpha1;
         let wire = allocation.to_wire(&self.name, single);
-        let wire = wire.map_err(|text| Trouble::new(format!("allocating claim: {text}")))?;
+        let wire = wire.map_err(|text| SyncError::new(format!("allocating claim: {text}")))?;
         let mut object = DynamicObject::clone(&claim.0);
         let status = &mut object.data["status"];
         status["driverName"] = json!(self.name);
@@ -290,7 +290,7 @@ impl<D: Driver> Core<D> {
             }
         }
         let stored = self.api.update_claim_status(&object).await;
-        let stored = stored.map_err(|error| Trouble::of("allocate claim", &error))?;
+        let stored = stored.map_err(|error| SyncError::of("allocate claim", &error))?;
         self.claims.wrote(stored.0);
         Ok(())
     }

@@ -254,9 +254,9 @@ async fn work<D: Driver>(core: Arc<Core<D>>, queue: Arc<Queue<Key>>, shutdown: C
                 queue.forget(&key);
                 queue.add_after(key.clone(), REFRESH);
             }
-            Err(trouble) => {
-                tracing::debug!(?key, trouble.message, "to be tried again");
-                if !trouble.quiet {
+            Err(error) => {
+                tracing::debug!(?key, error.message, "to be tried again");
+                if !error.quiet {
                     let (kind, object) = match &key {
                         Key::Claim(name) => (core.api.version.claims(), core.claims.get(name)),
                         Key::Negotiation(name) => {
@@ -264,8 +264,8 @@ async fn work<D: Driver>(core: Arc<Core<D>>, queue: Arc<Queue<Key>>, shutdown: C
                         }
                     };
                     let worked_on = object.into_iter().map(|object| (kind.clone(), object));
-                    for (kind, object) in worked_on.chain(trouble.about) {
-                        core.events.failed(&kind, &object, &trouble.message);
+                    for (kind, object) in worked_on.chain(error.about) {
+                        core.events.failed(&kind, &object, &error.message);
                     }
                 }
                 queue.retry(key.clone());

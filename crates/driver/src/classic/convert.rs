@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::api::ClassicVersion;
 use super::cache::{Cache, Name, keep};
-use super::claims::Trouble;
+use super::claims::SyncError;
 use super::events::Recorder;
 use super::queue::Queue;
 use crate::Failure;
@@ -131,8 +131,8 @@ pub async fn generate_parameters<P: Parameters>(
             };
             match result {
                 Ok(()) => queue.forget(&name),
-                Err(trouble) => {
-                    tracing::debug!(?name, trouble.message, "to be tried again");
+                Err(error) => {
+                    tracing::debug!(?name, error.message, "to be tried again");
                     queue.retry(name.clone());
                 }
             }
@@ -153,7 +153,7 @@ async fn store<P: Parameters>(
     original: &DynamicObject,
     mut wanted: P,
     copies: &Cache,
-) -> Result<(), Trouble> {
+) -> Result<(), SyncError> {
     let metadata = &original.metadata;
     let own = metadata.namespace.clone().unwrap_or_default();
     let namespace = match own.as_str() {
@@ -200,7 +200,7 @@ async fn store<P: Parameters>(
             api.create(&PostParams::default(), &object).await
         }
     };
-    let stored = stored.map_err(|error| Trouble::of("store generated parameters", &error))?;
+    let stored = stored.map_err(|error| SyncError::of("store generated parameters", &error))?;
     copies.wrote(Arc::new(stored));
     Ok(())
 }

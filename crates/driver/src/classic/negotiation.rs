@@ -8,7 +8,7 @@ use kube::api::{ApiResource, DynamicObject};
 use serde_json::{Value, json};
 
 use super::cache::Name;
-use super::claims::{Consumer, Core, Outcome, Trouble, is_classic};
+use super::claims::{Consumer, Core, Outcome, SyncError, is_classic};
 use super::objects::{Claim, Negotiation, controller_of};
 use super::{Driver, Wanted};
 
@@ -17,7 +17,7 @@ const MAX_NODES: usize = 128;
 
 impl<D: Driver> Core<D> {
     /// Answers a negotiation: allocates, or reports unsuitable nodes.
-    pub(super) async fn sync_negotiation(&self, name: &Name) -> Result<Outcome, Trouble> {
+    pub(super) async fn sync_negotiation(&self, name: &Name) -> Result<Outcome, SyncError> {
         let Some(negotiation) = self.negotiations.get(name).map(Negotiation) else {
             return Ok(Outcome::Done);
         };
@@ -30,7 +30,7 @@ impl<D: Driver> Core<D> {
             .api
             .pod(negotiation.namespace(), negotiation.name())
             .await;
-        let pod = pod.map_err(|error| Trouble::of("get pod", &error))?;
+        let pod = pod.map_err(|error| SyncError::of("get pod", &error))?;
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let owned = controller_of(&negotiation.0) == Some(uid.as_str());
         if pod.metadata.deletion_timestamp.is_some() || !owned {
@@ -46,7 +46,7 @@ impl<D: Driver> Core<D> {
         let typed = typed(&pod)?;
         let unsuitable = self.driver.unsuitable_nodes(&typed, &wanted, &nodes).await;
         let mut unsuitable = unsuitable
-            .map_err(|error| Trouble::new(format!("checking potential nodes: {error}")))?;
+            .map_err(|error| SyncError::new(format!("checking potential nodes: {error}")))?;
         unsuitable.resize(wanted.len(), Vec::new());
         let refused = unsuitable.iter().flatten().any(|node| node == selected);
         if !selected.is_empty() && !refused {
@@ -65,7 +65,7 @@ impl<D: Driver> Core<D> {
     }
 
     /// The claims of a pod that this driver has to allocate when a node is selected.
-    async fn pending(&self, pod: &DynamicObject) -> Result<Vec<Wanted<D>>, Trouble> {
+    async fn pending(&self, pod: &DynamicObject) -> Result<Vec<Wanted<D>>, SyncError> {
         let mut pending = Vec::new();
         for entry in pod.data["spec"]["resourceClaims"]
             .as_array()
@@ -78,27 +78,28 @@ impl<D: Driver> Core<D> {
             if claim.is_allocated() || claim.is_immediate() || claim.is_deleting() {
                 continue;
             }
-            let class = self.class(&claim).map_err(|trouble| Trouble {
+            let class = self.class(&claim).map_err(|error| SyncError {
                 about: vec![(self.api.version.claims(), Arc::clone(&claim.0))],
-                ..trouble
+                ..error
             })?;
             let Some(class) = class else { continue };
             let name = entry["name"].as_str().unwrap_or_default();
-            let wanted = self
-                .wanted(claim, class, name)
-                .await
-                .map_err(|mut trouble| {
-                    let kind = ApiResource::erase::<Pod>(&());
-                    trouble.about.push((kind, Arc::new(pod.clone())));
-                    trouble
-                })?;
+            let wanted = self.wanted(claim, class, name).await.map_err(|mut error| {
+                let kind = ApiResource::erase::<Pod>(&());
+                error.about.push((kind, Arc::new(pod.clone())));
+                error
+            })?;
             pending.push(wanted);
         }
         Ok(pending)
     }
 
     /// The claim behind an entry of `spec.resourceClaims`; `None` if there is none, yet or ever.
-    async fn claim_of(&self, pod: &DynamicObject, entry: &Value) -> Result<Option<Claim>, Trouble> {
+    async fn claim_of(
+        &self,
+        pod: &DynamicObject,
+        entry: &Value,
+    ) -> Result<Option<Claim>, SyncError> {
         let metadata = &pod.metadata;
         let namespace = metadata.namespace.clone().unwrap_or_default();
         let Some((name, generated)) = claim_name(pod, entry) else {
@@ -109,7 +110,7 @@ impl<D: Driver> Core<D> {
             Some(claim) => Some(claim),
             None => {
                 let found = self.api.claim(&namespace, &name).await;
-                found.map_err(|error| Trouble::of("get claim", &error))?
+                found.map_err(|error| SyncError::of("get claim", &error))?
             }
         };
         let Some(claim) = claim.filter(|claim| is_classic(&claim.0)) else {
@@ -117,7 +118,7 @@ impl<D: Driver> Core<D> {
         };
         if generated && claim.controller() != metadata.uid.as_deref() {
             let pod = metadata.name.as_deref().unwrap_or_default();
-            return Err(Trouble::new(format!(
+            return Err(SyncError::new(format!(
                 "ResourceClaim {claim} was not created for pod {namespace}/{pod} (pod is not owner)"
             )));
         }
@@ -129,7 +130,7 @@ impl<D: Driver> Core<D> {
         &self,
         negotiation: &Negotiation,
         answers: impl Iterator<Item = (&'a str, Vec<String>)>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), SyncError> {
         let mut object = DynamicObject::clone(&negotiation.0);
         let selected = negotiation.selected_node();
         let list = &mut object.data["status"]["resourceClaims"];
@@ -154,7 +155,7 @@ impl<D: Driver> Core<D> {
         if changed {
             let stored = self.api.update_negotiation_status(&object).await;
             let stored =
-                stored.map_err(|error| Trouble::of("update unsuitable node status", &error))?;
+                stored.map_err(|error| SyncError::of("update unsuitable node status", &error))?;
             self.negotiations.wrote(stored.0);
         }
         Ok(())
@@ -206,8 +207,8 @@ fn claim_name(pod: &DynamicObject, entry: &Value) -> Option<(String, bool)> {
 }
 
 /// The pod as drivers see it, in the newest form.
-fn typed(pod: &DynamicObject) -> Result<Pod, Trouble> {
-    let unexpected = |error| Trouble::new(format!("unexpected pod: {error}"));
+fn typed(pod: &DynamicObject) -> Result<Pod, SyncError> {
+    let unexpected = |error| SyncError::new(format!("unexpected pod: {error}"));
     let mut value = serde_json::to_value(pod).map_err(unexpected)?;
     let claims = value["spec"]["resourceClaims"].as_array_mut();
     for claim in claims

@@ -65,7 +65,7 @@ fn locations_match_as_in_the_kubelet() {
     );
     check(&["https://index.docker.io/v1/"], "quay.io/busybox", &[]);
     check(&["docker.io", "index.docker.io"], "busybox", &["docker.io"]);
-    // Takes no time, whatever the pattern is.
+    // Takes no time, regardless of the pattern.
     check(
         &[&format!("{}b.io", "*a".repeat(50))],
         &format!("{}.io/x", "a".repeat(60)),

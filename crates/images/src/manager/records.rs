@@ -173,7 +173,7 @@ impl Records {
         Ok(())
     }
 
-    /// Removes notes of pulls that are over, whatever their end was. An image that is present gets a record without secrets, so
+    /// Removes notes of pulls that are over, failed ones as well. An image that is present gets a record without secrets, so
     /// that no pod may use it before it has pulled it: the kubelet does so when it starts.
     async fn make_room<F>(
         &self,

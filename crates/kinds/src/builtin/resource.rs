@@ -232,7 +232,7 @@ fn layout(resource: &Resource, version: &str) -> Layout {
     let columns = owned_columns(allot_model::table::columns(kind));
     let resource = resource.clone();
     let row = Box::new(move |object: &Value| {
-        // Cells are computed from the stored form, whatever version the client requests.
+        // Cells are computed from the stored form, regardless of the version that the client requests.
         let hub = versions::convert(&resource, object.clone(), &resource.storage_version);
         allot_model::table::row(kind, hub.as_ref().unwrap_or(object), jiff::Timestamp::now())
     });

@@ -13,7 +13,7 @@ fn every_kind_of_the_model_is_listed() {
     }
 }
 
-/// Every resource that is served in some release has the rules of its file, whatever is enabled.
+/// Every resource that is served in some release has the rules of its file, regardless of the feature gates.
 #[test]
 fn every_served_resource_has_its_rules() {
     let config = RuntimeConfig::parse("api/all=true").expect("a configuration");

@@ -70,9 +70,9 @@ pub const ALL: &[&str] = &[
 pub const NO_DELETE_ALL: &[&str] = &[
     "create", "delete", "get", "list", "patch", "update", "watch",
 ];
-/// Verbs of what is answered or done, and not stored.
+/// Verbs of a resource that is computed or carried out, and not stored, such as SubjectAccessReview.
 pub const CREATE: &[&str] = &["create"];
-/// Verbs of what is only read.
+/// Verbs of a read-only resource.
 pub const READ: &[&str] = &["get", "list"];
 /// Verbs of a part of an object.
 pub const RW: &[&str] = &["get", "patch", "update"];

@@ -87,7 +87,7 @@ fn old_watch_paths() {
 }
 
 #[test]
-fn other_paths() {
+fn paths_without_a_resource_have_a_verb_and_no_resource() {
     check("GET", "/healthz", "get path");
     check("GET", "/apis/apps/v1", "get path");
     check("GET", "/", "get path");

@@ -11,7 +11,7 @@ fn check_pod(spec: Value, expected: &[&str]) {
 }
 
 #[test]
-fn pods() {
+fn pod_fields_have_upstreams_warnings() {
     check_pod(json!({"containers": [{"name": "a"}]}), &[]);
     check_pod(
         json!({"nodeSelector": {"beta.kubernetes.io/os": "linux"}}),

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use allot_apimachinery::amounts::{self, Amounts};
+use allot_apimachinery::well_known::is_terminal_phase;
 use serde_json::Value;
 
 use super::{Usage, add};
@@ -47,7 +48,7 @@ pub fn requests(pod: &Value, field: &str) -> Amounts {
 }
 
 fn is_terminal(pod: &Value) -> bool {
-    matches!(pod.at("status").text("phase"), "Succeeded" | "Failed")
+    is_terminal_phase(pod.at("status").text("phase"))
 }
 
 /// Adds what a pod counts for. Finished pods count as objects only.

@@ -15,7 +15,7 @@ use super::{Attachment, INTERFACE};
 
 /// The longest answer of a plugin.
 const LONGEST: usize = 1 << 20;
-/// Of what a plugin says beside that, this much is shown.
+/// Limit of a plugin's other output in messages.
 const SHOWN: usize = 4096;
 /// Where plugins find the programs that they call.
 pub(super) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -61,7 +61,7 @@ pub enum PluginError {
     /// Its output is larger than any result.
     #[error("it wrote more than {} bytes", LONGEST)]
     TooLong,
-    /// It failed; the text is made of what it wrote itself.
+    /// It failed; the text is from its own output.
     #[error("{0}")]
     Failed(String),
     /// It succeeded, and its output is not a result.
@@ -230,7 +230,7 @@ async fn answer(from: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
     kept
 }
 
-/// The beginning of what a program writes. The rest is read as well, so that it does not block.
+/// The beginning of a program's output. The rest is read and dropped, so that the program does not block.
 async fn start_of(from: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
     let mut kept = Vec::new();
     let Some(mut from) = from else { return kept };

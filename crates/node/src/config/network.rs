@@ -46,7 +46,7 @@ pub struct NetworkSettings {
     pub bin_dirs: Vec<PathBuf>,
     /// `spec.podCIDRs` of the Node: at most one of each family.
     pub pod_cidrs: Vec<String>,
-    /// Why pods share the network of the host whatever the mode is; shown in the Node's conditions.
+    /// Why pods share the network of the host in spite of the mode; shown in the Node's conditions.
     pub unavailable: Option<String>,
 }
 

@@ -17,7 +17,7 @@ pub(crate) const ROOT: &str = "/sys/fs/cgroup";
 /// Microseconds in which processor time is counted.
 pub(crate) const CPU_PERIOD: u64 = 100_000;
 
-/// How long the kernel may take to let go of a cgroup whose processes have ended.
+/// How long the kernel may take to release a cgroup whose processes have ended.
 const BUSY: Duration = Duration::from_secs(1);
 
 /// Processes that are held at the same time: each takes a descriptor.

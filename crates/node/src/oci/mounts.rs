@@ -9,7 +9,7 @@ use super::{Error, devices};
 use crate::spec::staged::{Hierarchy, Staged};
 use crate::spec::{ContainerSpec, Isolation, Mount};
 
-/// Directories that are the container's own in every container, whatever its image and its volumes have there.
+/// Directories that are private to every container, even if its image or its volumes have something there.
 const OWN: [&str; 3] = ["/sys", "/proc", DEV];
 
 /// It comes last: libcontainer creates device nodes and links by their paths below it, when everything is mounted. Nothing

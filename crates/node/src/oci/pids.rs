@@ -115,7 +115,7 @@ pub(super) fn user_rlimit(spec: &ContainerSpec) -> Option<i64> {
     spec.limits.pids.filter(|_| uses_rlimit(spec))
 }
 
-/// Limits the processes of this user, as this process and its children see it: to what all containers together may have.
+/// Limits the processes of this user, for this process and its children, to the sum that all containers may have.
 /// A user namespace that is created afterwards keeps the limit for all processes in it, and other processes of the user do
 /// not have it.
 pub(crate) fn limit_user() {

@@ -257,7 +257,7 @@ fn newer_are_missing(newest: u32) -> [sock_filter; 3] {
     };
     let missing = SeccompAction::Errno(libc::ENOSYS as u32);
     [
-        // The number is the first field of what a filter sees.
+        // The number of the system call is the first field of `seccomp_data`.
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
         step(libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K, 1, newest),
         step(libc::BPF_RET | libc::BPF_K, 0, u32::from(missing)),

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use allot_client::{delete, discovery};
 use allot_model::classic::Kind;
 use allot_model::classic::objects::{
     Attribute, Instance, Ints, NamedResources, ResourceSlice, Strings,
@@ -13,7 +14,7 @@ use allot_protos::dra_v1alpha3 as wire;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, PostParams, Preconditions};
+use kube::api::{ApiResource, DynamicObject, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
@@ -50,16 +51,15 @@ impl ReportedResources {
 /// Publishes until dropped; does nothing if the API server does not serve such slices.
 pub(crate) async fn publish(client: Client, node: Node, plugins: Arc<Plugins>) {
     let version = allot_model::classic::VERSIONS[0];
-    let kind = ApiResource {
-        group: allot_model::GROUP.into(),
-        version: version.into(),
-        api_version: format!("{}/{version}", allot_model::GROUP),
-        kind: Kind::ResourceSlice.name().into(),
-        plural: Kind::ResourceSlice.plural().into(),
-    };
+    let kind = discovery::resource(
+        allot_model::GROUP,
+        version,
+        Kind::ResourceSlice.name(),
+        Kind::ResourceSlice.plural(),
+    );
     loop {
-        match client.list_api_group_resources(&kind.api_version).await {
-            Ok(list) if list.resources.iter().any(|it| it.name == kind.plural) => break,
+        match discovery::resources(&client, &kind.api_version).await {
+            Ok(served) if served.contains(&kind.plural) => break,
             Ok(_) => return std::future::pending().await,
             Err(kube::Error::Api(status)) if status.code == 404 => {
                 return std::future::pending().await;
@@ -297,13 +297,7 @@ impl Publisher {
     }
 
     async fn delete(&mut self, name: &str) -> Result<(), kube::Error> {
-        let params = DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: self.stored.get(name).and_then(ResourceExt::uid),
-                resource_version: None,
-            }),
-            ..DeleteParams::default()
-        };
+        let params = delete::by_uid(self.stored.get(name).and_then(ResourceExt::uid));
         match self.api.delete(name, &params).await {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.code == 404 => {}

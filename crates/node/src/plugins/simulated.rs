@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use allot_client::{delete, discovery};
 use futures::StreamExt as _;
 use k8s_openapi::api::resource::v1::ResourceSlice;
-use kube::api::{DeleteParams, ListParams, ObjectMeta, Preconditions};
+use kube::api::{ListParams, ObjectMeta};
 use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
@@ -146,11 +147,7 @@ async fn remove<K>(api: &Api<K>, seen: &ObjectMeta) -> Result<(), kube::Error>
 where
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
-    let preconditions = Preconditions {
-        uid: seen.uid.clone(),
-        ..Preconditions::default()
-    };
-    let params = DeleteParams::default().preconditions(preconditions);
+    let params = delete::by_uid(seen.uid.clone());
     let name = seen.name.as_deref().unwrap_or_default();
     match api.delete(name, &params).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
@@ -204,7 +201,7 @@ pub(crate) async fn follow_health(client: Client, selector: Option<String>, plug
     let api: Api<ResourceSlice> = Api::all(client.clone());
     loop {
         // A cluster without DRA has nothing to watch, until its release changes.
-        match client.list_api_group_resources("resource.k8s.io/v1").await {
+        match discovery::resources(&client, "resource.k8s.io/v1").await {
             Ok(_) => break,
             Err(kube::Error::Api(status)) if status.code == 404 => {
                 return std::future::pending().await;

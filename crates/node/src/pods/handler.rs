@@ -275,7 +275,7 @@ where
     answer.map_err(|error| error.to_string())
 }
 
-/// HTTPS to a container: its certificate is its own affair, as for a kubelet.
+/// HTTPS to a container. As in the kubelet, its certificate is not verified.
 mod tls {
     use super::{Arc, TcpStream};
     use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};

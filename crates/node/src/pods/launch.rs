@@ -1,4 +1,4 @@
-//! From a container of the API to what the runtime starts.
+//! Converts a container of the API to the specification that the runtime starts.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -198,7 +198,7 @@ pub(super) async fn container_spec(
     Ok(BuiltContainer { spec, request })
 }
 
-/// What a complete runtime is told besides.
+/// Fields for runtimes that set up the container themselves, such as containerd.
 fn delegate(
     node: &Node,
     pod: &Pod,

@@ -1,4 +1,4 @@
-//! From requests and limits of the API to what the kernel enforces.
+//! Converts requests and limits of the API to the limits that the kernel enforces.
 
 use std::collections::BTreeMap;
 

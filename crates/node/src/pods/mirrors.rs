@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use allot_client::delete;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::{Node as NodeObject, Pod};
-use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::api::PostParams;
 use kube::core::PartialObjectMeta;
 use kube::{Api, ResourceExt};
 use parking_lot::Mutex;
@@ -234,15 +235,7 @@ async fn in_time(pod: &str, request: impl Future<Output = Result<(), kube::Error
 
 async fn remove(node: &Node, uid: String, mirror: &Mirror) -> Result<(), kube::Error> {
     let api: Api<PartialObjectMeta<Pod>> = Api::namespaced(node.client.clone(), &mirror.namespace);
-    let params = DeleteParams {
-        grace_period_seconds: Some(0),
-        preconditions: Some(Preconditions {
-            uid: Some(uid),
-            resource_version: None,
-        }),
-        ..DeleteParams::default()
-    };
-    match api.delete(&mirror.name, &params).await {
+    match api.delete(&mirror.name, &delete::by_uid_now(uid)).await {
         // The watch will tell.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
         result => result.map(drop),

@@ -1,4 +1,4 @@
-//! The record of a static pod: what one agent leaves to the next about it.
+//! The record of a static pod, which outlives the agent.
 //!
 //! The status of other pods is on the API server. A static pod may have no mirror there, and the API server may be away, but
 //! its restarts, back-off and start time must not begin again with each agent.
@@ -20,10 +20,10 @@ use crate::spec;
 /// Name of the file, in the pod's directory.
 const FILE: &str = "static-pod.json";
 
-/// What is known of a static pod.
+/// The status and back-offs of a static pod.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Record {
-    /// As it is written to the pod's mirror.
+    /// The status, as in the pod's mirror.
     status: Value,
     /// The back-offs of containers, by name.
     pauses: BTreeMap<String, Pause>,

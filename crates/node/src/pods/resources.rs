@@ -37,7 +37,7 @@ fn whole(list: Option<&List>, name: &str) -> i64 {
     quantity(list, name).map_or(0, |amount| amount.value())
 }
 
-/// Whether two lists have the same amounts, in whatever notation.
+/// Whether two lists have the same amounts; the notation may differ (`1` and `1000m`).
 fn same_list(one: Option<&List>, other: Option<&List>) -> bool {
     let none = List::new();
     let (one, other) = (one.unwrap_or(&none), other.unwrap_or(&none));
@@ -196,7 +196,7 @@ pub(crate) fn limits_of_pod(pod: &Pod) -> Option<&List> {
     resources.limits.as_ref()
 }
 
-/// Amounts of what can be resized: processor time in thousandths of a processor, memory in bytes.
+/// Amounts of the resources that can be resized: processor time in thousandths of a processor, memory in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Sizes {
     pub(crate) cpu: i64,

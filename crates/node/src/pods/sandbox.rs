@@ -22,17 +22,17 @@ use crate::runtime::Condition;
 use crate::spec::{self, Isolation};
 use condition::{initial, not_ready, shared};
 use error::{NetworkError, SandboxError};
-use told::{args, capabilities};
-use turns::Turns;
+use plugin_args::{args, capabilities};
+use pod_locks::PodLocks;
 
 mod condition;
 mod error;
+mod plugin_args;
+mod pod_locks;
 #[cfg(test)]
 mod tests;
-mod told;
-mod turns;
 
-pub(super) use told::has_host_ports;
+pub(super) use plugin_args::has_host_ports;
 
 /// Where the records of pods are, below the directory of a node.
 pub(crate) const RECORDS: &str = "cni/pods";
@@ -66,7 +66,7 @@ struct Record {
 /// What is known of a pod.
 #[derive(Debug, Clone)]
 enum Known {
-    /// Plugins were asked, and their answer is not known: whatever they did is undone first. `None` if the file is damaged.
+    /// ADD was called, and its result is not known: DEL comes first. `None` if the file is damaged.
     Begun(Option<Box<Record>>),
     /// It has these addresses.
     Open(Box<Record>, Vec<IpAddr>),
@@ -93,7 +93,7 @@ pub(crate) struct Sandboxes {
     shared: Option<String>,
     known: Mutex<HashMap<String, Known>>,
     /// Taken while the network of a pod is made or removed.
-    turns: Turns,
+    locks: PodLocks,
     /// UIDs of pods that an earlier agent gave their network.
     earlier: Vec<String>,
     condition: watch::Sender<Condition>,
@@ -135,7 +135,7 @@ impl Sandboxes {
             directory,
             shared,
             known: Mutex::new(known),
-            turns: Turns::default(),
+            locks: PodLocks::default(),
             earlier,
             condition: watch::Sender::new(condition),
         }
@@ -166,9 +166,9 @@ impl Sandboxes {
         // Reported by an earlier agent if the pod has ended.
         self.wanted(pod).then(|| {
             let status = pod.status.as_ref();
-            let told = status.and_then(|status| status.pod_ips.as_ref());
-            let told = told.into_iter().flatten();
-            told.filter_map(|it| it.ip.parse().ok()).collect()
+            let reported = status.and_then(|status| status.pod_ips.as_ref());
+            let reported = reported.into_iter().flatten();
+            reported.filter_map(|it| it.ip.parse().ok()).collect()
         })
     }
 
@@ -227,7 +227,7 @@ impl Sandboxes {
     /// Nothing is left of the attempt, or it is recorded.
     pub(super) async fn attach(&self, pod: &Pod, directory: &Path) -> Result<(), Obstacle> {
         let uid = uid(pod);
-        let _turn = self.turns.take(uid).await;
+        let _lock = self.locks.take(uid).await;
         let before = self.known.lock().get(uid).cloned();
         match before {
             Some(Known::Open(..)) if network::of(directory).is_some() => return Ok(()),
@@ -248,7 +248,8 @@ impl Sandboxes {
             let uid = uid.to_owned();
             Obstacle::failed(SandboxError::Attach { uid, source })
         };
-        let told = capabilities(pod).map_err(|text| failed(NetworkError::Annotation(text)))?;
+        let capabilities =
+            capabilities(pod).map_err(|text| failed(NetworkError::Annotation(text)))?;
         let network = cni::find(&self.settings.conf_dir).map_err(|error| not_ready(&error))?;
         let namespace = network::ensure(directory).map_err(|error| failed(error.into()))?;
         let mut record = Record {
@@ -256,7 +257,7 @@ impl Sandboxes {
                 id: uid.to_owned(),
                 namespace: Some(namespace),
                 args: args(pod),
-                capabilities: told,
+                capabilities,
                 result: None,
             },
             network,
@@ -303,11 +304,11 @@ impl Sandboxes {
     /// # Errors
     /// A plugin failed; the record is kept, and it can be tried again.
     pub(crate) async fn detach(&self, uid: &str, directory: &Path) -> Result<(), SandboxError> {
-        let _turn = self.turns.take(uid).await;
+        let _lock = self.locks.take(uid).await;
         self.undo(uid, directory).await
     }
 
-    /// Detaches and forgets a pod if it still `is_gone` when it is its turn: a static pod may be put back meanwhile.
+    /// Detaches and forgets a pod if it still `is_gone` once it has the lock: a static pod may be put back meanwhile.
     ///
     /// # Errors
     /// As [`Self::detach`].
@@ -317,7 +318,7 @@ impl Sandboxes {
         directory: &Path,
         is_gone: impl Fn() -> bool + Send,
     ) -> Result<(), SandboxError> {
-        let _turn = self.turns.take(uid).await;
+        let _lock = self.locks.take(uid).await;
         if !is_gone() {
             return Ok(());
         }
@@ -326,7 +327,7 @@ impl Sandboxes {
         Ok(())
     }
 
-    /// As [`Self::detach`], in a turn that the caller has.
+    /// As [`Self::detach`], with the lock that the caller has.
     async fn undo(&self, uid: &str, directory: &Path) -> Result<(), SandboxError> {
         let before = self.known.lock().get(uid).cloned();
         let (record, addresses) = match before {

@@ -1,4 +1,4 @@
-//! From the security context of the API to what a container may do.
+//! Converts security contexts of the API to the privileges of containers.
 //!
 //! No setting of a pod is ignored silently. A setting that this machine does not support is rejected; if it is
 //! supported only in part, a note says so.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use allot_apimachinery::well_known::is_terminal_phase;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use serde_json::{Value, json};
@@ -89,16 +90,11 @@ pub(super) fn initialized(pod: &Pod, containers: &HashMap<String, ContainerState
         })
 }
 
-/// Whether a phase is one that a pod keeps.
-pub(super) fn is_terminal(phase: &str) -> bool {
-    matches!(phase, "Succeeded" | "Failed")
-}
-
 /// Whether a pod has ended, by the phase in its object.
 pub(crate) fn has_ended(pod: &Pod) -> bool {
     let status = pod.status.as_ref();
     let phase = status.and_then(|status| status.phase.as_deref());
-    phase.is_some_and(is_terminal)
+    phase.is_some_and(is_terminal_phase)
 }
 
 /// Pod phase by the kubelet's rules.
@@ -166,7 +162,7 @@ pub(super) fn status(input: &Input<'_>) -> Value {
     let pod = input.pod;
     let phase = phase(input);
     let spec = pod.spec.clone().unwrap_or_default();
-    let over = is_terminal(phase);
+    let over = is_terminal_phase(phase);
     let one = |container: &Container, init: bool| container_status(input, container, init);
     let containers: Vec<Value> = spec
         .containers

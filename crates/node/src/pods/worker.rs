@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use allot_apimachinery::well_known::is_terminal_phase;
 use futures::FutureExt;
 use futures::future::{BoxFuture, select_all};
 use jiff::Timestamp;
@@ -17,7 +18,7 @@ use tokio::time::Instant;
 use super::allocations::ResizeConditions;
 use super::record::Record;
 use super::state::{ContainerState, Health, Phase, Terminated};
-use super::status::{ephemeral, has_ended, initialized, is_terminal, restart_policy};
+use super::status::{ephemeral, has_ended, initialized, restart_policy};
 use super::volumes::{Tokens, Volume};
 use super::{Node, Origin, Update, adjust, message, probes};
 use crate::rules::is_sidecar;
@@ -297,7 +298,7 @@ impl Worker {
                 }
                 state.health = Health::default();
                 state.phase = if resized {
-                    // The resize restarts the container, whatever its restart policy says.
+                    // The resize restarts the container, regardless of its restart policy.
                     ended.push(end.id.clone());
                     state.last = Some(end);
                     state.retry_at = None;
@@ -315,7 +316,7 @@ impl Worker {
     /// Starts what should run and does not.
     async fn step(&mut self, pod: &Pod) -> Wake {
         self.collect_exits(pod);
-        if has_ended(pod) || is_terminal(self.phase(pod)) {
+        if has_ended(pod) || is_terminal_phase(self.phase(pod)) {
             return None;
         }
         let deadline = self.keep_deadline(pod).await;

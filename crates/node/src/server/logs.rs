@@ -312,7 +312,7 @@ fn tail(file: &mut std::fs::File, lines: u64) -> std::io::Result<u64> {
     Ok(0)
 }
 
-/// From the lines of the file to what the user sees.
+/// Converts lines of the log file to the output for the user.
 struct Filter<'a> {
     options: &'a Options,
     rest: Vec<u8>,

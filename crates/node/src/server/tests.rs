@@ -46,7 +46,7 @@ fn bad_options_are_refused() {
     }
 }
 
-/// A runtime goes on with the old file until it is told, and there is no file by the name until then.
+/// A runtime writes to the old file until it is asked to reopen its log; until then no file has the name.
 #[tokio::test]
 async fn regression_a_followed_log_goes_on_after_its_rotation() {
     use std::io::Write;

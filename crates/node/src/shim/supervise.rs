@@ -350,7 +350,7 @@ fn readable(fd: &OwnedFd) -> bool {
     matches!(poll(&mut watched, Some(&now)), Ok(n) if n > 0)
 }
 
-/// Copies what there is, and returns how many bytes; `None` at the end of the stream (for a terminal that is an error, EIO).
+/// Copies the bytes that can be read without waiting, and returns their number; `None` at the end of the stream (for a terminal that is an error, EIO).
 fn copy(
     fd: BorrowedFd<'_>,
     lines: &mut Lines,

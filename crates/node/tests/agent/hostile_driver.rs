@@ -1,4 +1,4 @@
-//! A driver that answers whatever it likes, and its CDI files.
+//! Drivers with invalid answers and CDI files.
 
 use std::sync::Arc;
 

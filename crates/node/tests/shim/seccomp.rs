@@ -14,7 +14,7 @@ fn default_profile(spec: &mut ContainerSpec) {
 }
 
 #[test]
-fn shells_run() {
+fn shells_run_under_the_default_seccomp_profile() {
     let script = "seq 3 | while read n; do (echo $n | tr 123 abc) & wait; done; \
         mkdir -p /tmp/a/b && ln -s b /tmp/a/c && mv /tmp/a/c /tmp/a/d && ls /tmp/a; \
         (timeout 60 sh -c 'kill -TERM $$'; echo $?) 2>/dev/null; mkfifo /tmp/p; (echo through > /tmp/p &); cat /tmp/p; nice true && echo nice";

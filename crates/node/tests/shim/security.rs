@@ -183,7 +183,7 @@ fn namespaces_of_the_host() {
 }
 
 #[test]
-fn privileged() {
+fn a_privileged_container_can_mount_and_has_the_devices_of_the_host() {
     let all = |spec: &mut ContainerSpec| {
         spec.security.privileged = true;
         spec.security.capabilities = vec!["CAP_SYS_ADMIN".into(), "CAP_MKNOD".into()];

@@ -13,7 +13,6 @@ use crate::dra::{Counts, NodeDevices, PodDevices};
 use crate::framework::Plugin;
 use crate::node::NodeInfo;
 use crate::plugins::fit::FitArgs;
-use crate::plugins::image::ImageLocality;
 use crate::plugins::{fit, interpod, normalize, spread, taints};
 
 /// Scores nodes by the plugins that look at nothing but a node, and for extended resources at its devices.
@@ -200,14 +199,6 @@ impl Attempt<'_> {
                     normalize(&mut s, false);
                     Some(s)
                 }
-                Plugin::ImageLocality if !snapshot.image_nodes.is_empty() => {
-                    let images = ImageLocality::new(pod);
-                    let score = |at: &usize| {
-                        let node = &snapshot.nodes[*at];
-                        images.score(node, &snapshot.image_nodes, snapshot.nodes.len())
-                    };
-                    Some(nodes.iter().map(score).collect())
-                }
                 Plugin::PodTopologySpread => {
                     spread::scores(pod, &self.affinity, snapshot, nodes, &profile.spread)
                 }
@@ -216,7 +207,10 @@ impl Attempt<'_> {
                     let weight = profile.hard_pod_affinity_weight;
                     interpod::scores(pod, snapshot, nodes, weight, ignore)
                 }
-                _ => None,
+                _ => {
+                    let score = plugin.definition().score;
+                    score.and_then(|score| score(pod, snapshot, nodes))
+                }
             };
             for (sum, score) in total.iter_mut().zip(scores.into_iter().flatten()) {
                 *sum += score * weight;

@@ -1,13 +1,10 @@
 //! Which of the kinds of `resource.k8s.io` the server has.
 
-use allot_reflector::server_minor;
+use allot_client::discovery::{self, Group, server_minor};
+use allot_model::GROUP;
+use allot_resourceclaim::LAST_RELEASE_WITH_DETERMINISTIC_NAMES;
 use kube::Client;
 use kube::core::ApiResource;
-
-/// Group of all kinds here.
-const GROUP: &str = "resource.k8s.io";
-/// The last release that gives generated claims a name which follows from that of the pod.
-const LAST_DETERMINISTIC: u32 = 27;
 
 /// What a server has of the classic kinds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,13 +35,7 @@ impl Served {
 
     /// A kind in the version that is served.
     pub fn resource(&self, kind: &str, plural: &str) -> ApiResource {
-        ApiResource {
-            group: GROUP.to_owned(),
-            version: self.version.to_owned(),
-            api_version: format!("{GROUP}/{}", self.version),
-            kind: kind.to_owned(),
-            plural: plural.to_owned(),
-        }
+        discovery::resource(GROUP, self.version, kind, plural)
     }
 }
 
@@ -62,19 +53,16 @@ pub struct Found {
 /// # Errors
 /// The server does not answer, or answers with an error.
 pub async fn discover(client: &Client) -> Result<Found, kube::Error> {
-    let groups = client.list_api_groups().await?;
-    let Some(group) = groups.groups.into_iter().find(|g| g.name == GROUP) else {
+    let group = Group::discover(client, GROUP).await?;
+    if group == Group::default() {
         return Ok(Found::default());
-    };
-    let served = |version: &str| group.versions.iter().any(|v| v.version == version);
-    let v1 = served("v1") || reaches_v1(client).await?;
-    let Some(version) = ["v1alpha2", "v1alpha1"].into_iter().find(|v| served(v)) else {
+    }
+    let v1 = group.has("v1") || reaches_v1(client).await?;
+    let Some(version) = group.first_of(&["v1alpha2", "v1alpha1"]) else {
         return Ok(Found { v1, classic: None });
     };
-    let list = client
-        .list_api_group_resources(&format!("{GROUP}/{version}"))
-        .await?;
-    let has = |name: &str| list.resources.iter().any(|r| r.name == name);
+    let resources = discovery::resources(client, &format!("{GROUP}/{version}")).await?;
+    let has = |name: &str| resources.iter().any(|resource| resource == name);
     if !has("resourceclasses") {
         return Ok(Found { v1, classic: None });
     }
@@ -83,7 +71,8 @@ pub async fn discover(client: &Client) -> Result<Found, kube::Error> {
         classic: Some(Served {
             version,
             structured: has("resourceclaimparameters"),
-            deterministic_names: server_minor(client).await? <= LAST_DETERMINISTIC,
+            deterministic_names: server_minor(client).await?
+                <= LAST_RELEASE_WITH_DETERMINISTIC_NAMES,
             alone: !v1,
         }),
     })
@@ -91,10 +80,7 @@ pub async fn discover(client: &Client) -> Result<Found, kube::Error> {
 
 /// Whether v1 can be used although discovery does not list it: the embedded server allows that to its own components.
 async fn reaches_v1(client: &Client) -> Result<bool, kube::Error> {
-    let list = client
-        .list_api_group_resources(&format!("{GROUP}/v1"))
-        .await;
-    match list {
+    match discovery::resources(client, &format!("{GROUP}/v1")).await {
         Ok(_) => Ok(true),
         Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Ok(false),
         Err(error) => Err(error),

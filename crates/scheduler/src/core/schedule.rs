@@ -146,26 +146,8 @@ impl Core {
                 return CycleOutcome::Fail(message, None);
             }
             Err(rejection) => {
-                let by = rejection.plugin;
-                let unplaced = FitError {
-                    nodes: Vec::new(),
-                    before: Some(rejection),
-                };
-                let after = after_pre_filter(pod, profile, by, total);
-                let message = message::unschedulable(&unplaced, total, &after);
-                let nominate = match profile.post_filters.contains(Plugin::DefaultPreemption) {
-                    true => self.cleared_nomination(pod),
-                    false => Nominate::Keep,
-                };
-                let explanation = match by {
-                    Plugin::DynamicResources => crate::dra::missing_class(pod, &dra),
-                    _ => None,
-                };
-                return CycleOutcome::Reject(Box::new(SchedulingFailure {
-                    cleanup: release::claims_to_release(pod, &self.claims, self.classic.as_deref()),
-                    explanation,
-                    ..SchedulingFailure::new(by, message, nominate)
-                }));
+                let failure = self.pre_filter_failure(pod, profile, rejection, &dra, total);
+                return CycleOutcome::Reject(Box::new(failure));
             }
         };
         let begin = self.config.sources.elapsed();
@@ -182,44 +164,7 @@ impl Core {
             metrics.point(Point::Score, &profile.name, end, scoring);
         }
         match placed {
-            Ok(placement) => {
-                let nodes = &attempt.snapshot.nodes;
-                let node = nodes[placement.node].name.clone();
-                if let Some(claims) = attempt.classic().filter(|c| c.is_pending()) {
-                    let names: Vec<&str> = placement
-                        .feasible
-                        .iter()
-                        .map(|i| &*nodes[*i].name)
-                        .collect();
-                    let devices = &placement.devices;
-                    let others = !devices.allocations.is_empty() || devices.extended.is_some();
-                    return CycleOutcome::Negotiate(
-                        claims.negotiate(&pod.uid, &names, &node, others),
-                    );
-                }
-                let mut classic = Vec::new();
-                if let (Some(claims), Some(known)) = (attempt.classic(), attempt.dra.classic) {
-                    match claims.tasks(&pod.uid, &node, known) {
-                        Ok(tasks) => classic = tasks,
-                        Err(rejection) => return CycleOutcome::Fail(rejection.message(), None),
-                    }
-                }
-                let volumes = match attempt.find_pod_volumes(&nodes[placement.node]) {
-                    Ok(choice) => choice,
-                    Err(rejection) => return CycleOutcome::Fail(rejection.message(), None),
-                };
-                let classic_claims = attempt.classic().map(PodClaims::keys);
-                let (claims, joins) = claim_tasks(&attempt, &placement);
-                CycleOutcome::Place(Box::new(Placed {
-                    placement,
-                    node,
-                    claims,
-                    joins,
-                    classic,
-                    classic_claims: classic_claims.unwrap_or_default(),
-                    volumes,
-                }))
-            }
+            Ok(placement) => reserve(&attempt, placement),
             Err(unplaced) => match unplaced.error() {
                 Some(error) => {
                     let plugin = error.plugin.name();
@@ -243,6 +188,37 @@ impl Core {
                     CycleOutcome::Reject(Box::new(failure))
                 }
             },
+        }
+    }
+
+    /// The failure of a pod that a plugin rejected before any node was filtered.
+    fn pre_filter_failure(
+        &self,
+        pod: &PodInfo,
+        profile: &Profile,
+        rejection: Rejection,
+        dra: &DraContext<'_>,
+        nodes: usize,
+    ) -> SchedulingFailure {
+        let by = rejection.plugin;
+        let unplaced = FitError {
+            nodes: Vec::new(),
+            before: Some(rejection),
+        };
+        let after = after_pre_filter(pod, profile, by, nodes);
+        let message = message::unschedulable(&unplaced, nodes, &after);
+        let nominate = match profile.post_filters.contains(Plugin::DefaultPreemption) {
+            true => self.cleared_nomination(pod),
+            false => Nominate::Keep,
+        };
+        let explanation = match by {
+            Plugin::DynamicResources => crate::dra::missing_class(pod, dra),
+            _ => None,
+        };
+        SchedulingFailure {
+            cleanup: release::claims_to_release(pod, &self.claims, self.classic.as_deref()),
+            explanation,
+            ..SchedulingFailure::new(by, message, nominate)
         }
     }
 
@@ -410,4 +386,40 @@ fn claim_tasks(attempt: &Attempt<'_>, placement: &Placement) -> (Vec<ClaimTask>,
         }
     }
     (tasks, joins)
+}
+
+/// What binding the pod to its node needs: writes of claims and volumes, or first a negotiation with the drivers of
+/// classic claims.
+fn reserve(attempt: &Attempt<'_>, placement: Placement) -> CycleOutcome {
+    let (pod, nodes) = (attempt.pod, &attempt.snapshot.nodes);
+    let node = nodes[placement.node].name.clone();
+    if let Some(claims) = attempt.classic().filter(|c| c.is_pending()) {
+        let feasible = placement.feasible.iter();
+        let names: Vec<&str> = feasible.map(|i| &*nodes[*i].name).collect();
+        let devices = &placement.devices;
+        let others = !devices.allocations.is_empty() || devices.extended.is_some();
+        return CycleOutcome::Negotiate(claims.negotiate(&pod.uid, &names, &node, others));
+    }
+    let mut classic = Vec::new();
+    if let (Some(claims), Some(known)) = (attempt.classic(), attempt.dra.classic) {
+        match claims.tasks(&pod.uid, &node, known) {
+            Ok(tasks) => classic = tasks,
+            Err(rejection) => return CycleOutcome::Fail(rejection.message(), None),
+        }
+    }
+    let volumes = match attempt.find_pod_volumes(&nodes[placement.node]) {
+        Ok(choice) => choice,
+        Err(rejection) => return CycleOutcome::Fail(rejection.message(), None),
+    };
+    let classic_claims = attempt.classic().map(PodClaims::keys);
+    let (claims, joins) = claim_tasks(attempt, &placement);
+    CycleOutcome::Place(Box::new(Placed {
+        placement,
+        node,
+        claims,
+        joins,
+        classic,
+        classic_claims: classic_claims.unwrap_or_default(),
+        volumes,
+    }))
 }

@@ -4,7 +4,8 @@
 //! from its specification; the rules are those of 1.36. Features that only updates of running pods need do not matter
 //! here.
 
-use super::Plugin;
+use super::{Filter, Plugin};
+use crate::cache::Snapshot;
 use crate::node::NodeInfo;
 use crate::pod::PodInfo;
 use crate::status::Rejection;
@@ -13,6 +14,11 @@ use crate::status::Rejection;
 const RESTART_ALL: &str = "RestartAllContainersOnContainerExits";
 /// User namespaces for pods in the network of the host.
 const USERS_IN_HOST_NETWORK: &str = "UserNamespacesHostNetworkSupport";
+
+/// The filter for a pod that needs features.
+pub(super) fn prepare(pod: &PodInfo, _: &Snapshot) -> Option<Box<dyn Filter>> {
+    Some(Box::new(NeededFeatures::new(pod)?))
+}
 
 /// The features that a pod needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,9 +42,11 @@ impl NeededFeatures {
         }
         (!needed.is_empty()).then_some(Self(needed))
     }
+}
 
+impl Filter for NeededFeatures {
     /// Rejects nodes that do not declare all of them.
-    pub fn filter(&self, node: &NodeInfo) -> Result<(), Rejection> {
+    fn filter(&self, node: &NodeInfo) -> Result<(), Rejection> {
         let declared = node.declared_features();
         if self.0.iter().all(|f| declared.iter().any(|d| d == f)) {
             return Ok(());

@@ -3,11 +3,25 @@
 use rustc_hash::FxHashMap;
 
 use super::MAX_SCORE;
+use crate::cache::Snapshot;
 use crate::node::NodeInfo;
 use crate::pod::PodInfo;
 
 const MIN_BYTES: i64 = 23 * 1024 * 1024;
 const MAX_BYTES_PER_CONTAINER: i64 = 1000 * 1024 * 1024;
+
+/// The scores of nodes; `None` if no node reports images.
+pub(super) fn score(pod: &PodInfo, snapshot: &Snapshot, nodes: &[usize]) -> Option<Vec<i64>> {
+    if snapshot.image_nodes.is_empty() {
+        return None;
+    }
+    let images = ImageLocality::new(pod);
+    let score = |at: &usize| {
+        let node = &snapshot.nodes[*at];
+        images.score(node, &snapshot.image_nodes, snapshot.nodes.len())
+    };
+    Some(nodes.iter().map(score).collect())
+}
 
 /// The images of a pod by the names under which nodes report them.
 #[derive(Debug)]

@@ -1,6 +1,4 @@
-//! The extension points of each plugin; a configuration may list a plugin at no other.
-
-use super::Plugin;
+//! The extension points of the scheduling framework.
 
 macro_rules! points {
     ($($(#[$doc:meta])* $name:ident: $field:literal),+ $(,)?) => {
@@ -50,49 +48,4 @@ points! {
     PreEnqueue: "preEnqueue",
     /// The order of the queue.
     QueueSort: "queueSort",
-}
-
-impl Plugin {
-    /// Whether the plugin implements an extension point in upstream, independent of this implementation.
-    pub fn extends(self, point: ExtensionPoint) -> bool {
-        use ExtensionPoint as P;
-        let points: &[P] = match self {
-            Plugin::SchedulingGates => &[P::PreEnqueue],
-            Plugin::PrioritySort => &[P::QueueSort],
-            Plugin::NodeUnschedulable | Plugin::NodeName => &[P::Filter],
-            Plugin::TaintToleration => &[P::Filter, P::PreScore, P::Score],
-            Plugin::NodeAffinity
-            | Plugin::NodeResourcesFit
-            | Plugin::PodTopologySpread
-            | Plugin::InterPodAffinity => &[P::PreFilter, P::Filter, P::PreScore, P::Score],
-            Plugin::NodePorts
-            | Plugin::VolumeRestrictions
-            | Plugin::NodeVolumeLimits
-            | Plugin::VolumeZone
-            | Plugin::NodeDeclaredFeatures => &[P::PreFilter, P::Filter],
-            Plugin::VolumeBinding => &[
-                P::PreFilter,
-                P::Filter,
-                P::Reserve,
-                P::PreScore,
-                P::Score,
-                P::PreBind,
-            ],
-            Plugin::DynamicResources => &[
-                P::PreEnqueue,
-                P::PreFilter,
-                P::Filter,
-                P::PostFilter,
-                P::Score,
-                P::Reserve,
-                P::PreBind,
-            ],
-            Plugin::DefaultPreemption => &[P::PostFilter, P::PreEnqueue],
-            Plugin::NodeResourcesBalancedAllocation => &[P::PreScore, P::Score],
-            Plugin::ImageLocality => &[P::Score],
-            Plugin::DefaultBinder => &[P::Bind],
-            Plugin::GangScheduling => &[P::PreEnqueue, P::Permit],
-        };
-        points.contains(&point)
-    }
 }

@@ -357,3 +357,31 @@ fn normalized_scores() {
     normalize(&mut equal, true);
     assert_eq!(equal, [100, 100]);
 }
+
+#[test]
+fn rows_of_the_table_agree_with_their_extension_points() {
+    use points::ExtensionPoint as Point;
+    for plugin in Plugin::ALL {
+        let (name, row) = (plugin.name(), plugin.definition());
+        assert_eq!(Plugin::by_name(name), Some(*plugin));
+        assert!(!row.points.is_empty(), "{name} has no extension point");
+        let scores = row.weight > 0;
+        assert!(
+            !scores || plugin.extends(Point::Score),
+            "{name} has a weight, and no Score"
+        );
+        assert!(
+            scores || row.score.is_none(),
+            "{name} scores without a weight"
+        );
+        let filters = plugin.extends(Point::Filter);
+        assert!(
+            filters || row.filter.is_none(),
+            "{name} filters without Filter"
+        );
+        assert!(
+            !filters || !row.events.is_empty(),
+            "pods that {name} rejects are not tried again"
+        );
+    }
+}

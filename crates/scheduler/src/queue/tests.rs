@@ -86,7 +86,7 @@ fn backoff_after_rejection_is_skipped_only_when_idle() {
 }
 
 #[test]
-fn gates_hold() {
+fn a_gated_pod_stays_until_no_plugin_gates_it() {
     let mut q = Queue::default();
     q.add(pod("a", 0), Some(Plugin::SchedulingGates), secs(0));
     assert!(popped(&mut q, secs(1000)).is_empty());

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use allot_client::discovery::{Group, resource, resources};
 use allot_reflector::{Collection, Observed, Readable as _, everything, reflect};
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::GroupVersionForDiscovery;
 use kube::api::DynamicObject;
-use kube::core::{ApiResource, GroupVersionKind};
+use kube::core::ApiResource;
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::UnboundedSender;
@@ -47,20 +47,16 @@ pub(super) async fn discover(client: &Client, shutdown: &CancellationToken) -> O
 
 /// The newest version in which the server has a kind.
 pub(super) async fn find(client: &Client, wanted: &Watched) -> Result<Option<ApiResource>, Error> {
-    let groups = client.list_api_groups().await.map_err(Error::Discovery)?;
-    let group = groups.groups.iter().find(|g| g.name == wanted.group);
-    for version in wanted.versions {
-        let served = |v: &&GroupVersionForDiscovery| v.version == *version;
-        let Some(served) = group.and_then(|g| g.versions.iter().find(served)) else {
-            continue;
-        };
-        let list = client
-            .list_api_group_resources(&served.group_version)
+    let group = Group::discover(client, wanted.group)
+        .await
+        .map_err(Error::Discovery)?;
+    for version in wanted.versions.iter().filter(|v| group.has(v)) {
+        let resource = resource(wanted.group, version, wanted.kind, wanted.plural);
+        let served = resources(client, &resource.api_version)
             .await
             .map_err(Error::Discovery)?;
-        if list.resources.iter().any(|r| r.name == wanted.plural) {
-            let gvk = GroupVersionKind::gvk(wanted.group, version, wanted.kind);
-            return Ok(Some(ApiResource::from_gvk_with_plural(&gvk, wanted.plural)));
+        if served.contains(&resource.plural) {
+            return Ok(Some(resource));
         }
     }
     tracing::warn!(

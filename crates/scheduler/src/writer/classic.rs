@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
+use allot_client::delete;
 use allot_model::classic::objects::{PodScheduling, ResourceClaim as Claim, SchedulingSpec};
-use kube::api::Preconditions;
 use kube::core::ApiResource;
 use kube::core::DynamicObject;
 
@@ -159,12 +159,7 @@ impl ClassicWriter {
             let Ok(Some(uid)) = self.own(pod, found) else {
                 return Ok(());
             };
-            let preconditions = Preconditions {
-                uid: Some(uid),
-                ..Preconditions::default()
-            };
-            let params = DeleteParams::default().preconditions(preconditions);
-            api.delete(name, &params).await.map(drop)
+            api.delete(name, &delete::by_uid(uid)).await.map(drop)
         };
         match deleted.await {
             // 409: another one has its name meanwhile.

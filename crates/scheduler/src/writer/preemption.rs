@@ -1,6 +1,6 @@
 //! Deletion of preemption victims.
 
-use kube::api::{DeleteParams, Preconditions};
+use allot_client::delete;
 
 use super::binding::patch_pod_status;
 use super::condition::with_condition;
@@ -52,13 +52,7 @@ impl Writer {
         if !until_done(mark, exists).await? {
             return Ok(false);
         }
-        let params = DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: Some(victim.uid.to_string()),
-                resource_version: None,
-            }),
-            ..DeleteParams::default()
-        };
+        let params = delete::by_uid(victim.uid.to_string());
         let delete = async || {
             self.pods(&victim.key)
                 .delete(&victim.key.name, &params)

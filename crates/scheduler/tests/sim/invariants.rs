@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use allot_apimachinery::well_known::is_terminal_phase;
 use serde_json::Value;
 
 use super::api::{State, devices_of};
@@ -52,12 +53,10 @@ pub fn allow(collection: &str, _: bool, old: &Value, new: &Value) -> bool {
     (before.is_null() || after.is_null() || before == after) && (!reserved || !after.is_null())
 }
 
-/// Whether a pod ran to its end.
+/// Whether a pod has finished, by its phase.
 pub fn is_finished(pod: &Value) -> bool {
-    matches!(
-        pod["status"]["phase"].as_str(),
-        Some("Succeeded" | "Failed")
-    )
+    let phase = pod["status"]["phase"].as_str();
+    phase.is_some_and(is_terminal_phase)
 }
 
 /// The claims of a pod or a group: names of objects, as far as they are known.

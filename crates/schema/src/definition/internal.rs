@@ -1,4 +1,5 @@
-//! A definition as upstream validates it: what all versions say alike is said once, above them, and errors name it there.
+//! A definition in upstream's internal form, which is validated: a schema or subresource that is equal in all versions is
+//! moved from the versions to the spec, and errors have its path there.
 
 use serde_json::Value;
 
@@ -12,7 +13,7 @@ pub(super) struct InternalDefinition<'a> {
     shared: [bool; 4],
 }
 
-/// The parts of a version that move.
+/// The parts of a version that are moved to the spec if all versions have the same.
 #[derive(Clone, Copy)]
 enum Part {
     Subresources,
@@ -34,7 +35,7 @@ impl Part {
     }
 }
 
-/// What is said for one version, or for all of them.
+/// A part of one version, or of all of them.
 pub(super) struct VersionParts<'a> {
     pub(super) subresources: &'a Value,
     /// The object around `openAPIV3Schema`.
@@ -77,17 +78,17 @@ impl<'a> InternalDefinition<'a> {
         }
     }
 
-    /// What is said for all versions.
+    /// The part for all versions.
     pub(super) fn common(&self) -> VersionParts<'a> {
         self.said(None)
     }
 
-    /// What is said for this version alone.
+    /// The part of this version alone.
     pub(super) fn own(&self, version: &'a Value) -> VersionParts<'a> {
         self.said(Some(version))
     }
 
-    /// The subresources of a version, wherever they are said.
+    /// The subresources of a version, its own or those for all versions.
     pub(super) fn subresources(&self, version: &'a Value) -> &'a Value {
         said(version, Part::Subresources.key())
     }
@@ -100,7 +101,7 @@ impl<'a> InternalDefinition<'a> {
     }
 }
 
-/// A part of a version; what is empty is not said.
+/// A part of a version; `None` if it is empty.
 fn said<'a>(version: &'a Value, key: &str) -> &'a Value {
     match &version[key] {
         Value::Array(entries) if entries.is_empty() => &Value::Null,

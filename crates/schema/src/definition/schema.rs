@@ -1,7 +1,7 @@
 //! Validation of the schemas in a definition.
 //!
-//! Three looks at the same tree: whether it is structural (`structural`), whether its defaults fit it (`defaults`), and whether each node says
-//! what it may (`walk`). CEL rules are compiled last, where nothing else is wrong.
+//! Three passes over the same tree: whether it is structural (`structural`), whether its defaults are valid (`defaults`), and
+//! whether each node has only permitted keywords (`walk`). CEL rules are compiled last, if there are no other errors.
 
 use allot_apimachinery::{
     field::{BadValue, Error, ErrorList, Path},
@@ -105,12 +105,12 @@ fn root_with_status(schema: &Value, path: &Path) -> Option<Error> {
     others.iter().any(|key| said(key)).then(refused)
 }
 
-/// Something is said: neither nothing nor what counts as nothing.
+/// Whether a keyword is set: `null` and `false` count as absent.
 fn is_said(value: &Value) -> bool {
     !matches!(value, Value::Null | Value::Bool(false))
 }
 
-/// What keeps a schema from being read at all, in upstream's words.
+/// Why a schema cannot be decoded, in upstream's words.
 pub(super) fn unsupported(schema: &Value) -> Option<String> {
     if !schema.is_object() {
         return None;
@@ -157,7 +157,7 @@ pub(super) fn unsupported(schema: &Value) -> Option<String> {
     Some("OpenAPIV3Schema 'items' must be a schema, but is an array".to_owned())
 }
 
-/// There is a default somewhere in the schema.
+/// Whether the schema has a default anywhere.
 pub(super) fn has_defaults(schema: &Value) -> bool {
     let map = |key: &str| schema[key].as_object().into_iter().flatten();
     let many = ["properties", "patternProperties", "definitions"]

@@ -54,7 +54,7 @@ struct Change {
     added: Member,
 }
 
-/// The changes of what is below a place, by element.
+/// The changes below a path, by element.
 #[derive(Default)]
 struct Changes {
     removed: Vec<(PathElement, Member)>,

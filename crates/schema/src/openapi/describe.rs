@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 
 static SOURCE: &str = include_str!("../../data/descriptions.txt");
 
-/// The heading of what every object has.
+/// The heading of the fields that every object has.
 const EVERY: &str = "*";
 
 /// By type and field; the field is empty for the type itself.

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::rules::escape;
 
 const REFERENCE: &str = "#/components/schemas/";
-/// Nothing is estimated of what is only checked.
+/// The cost of expressions that are only type-checked is not estimated.
 const UNLIMITED: u64 = i64::MAX as u64;
 
 /// The type of a kind in the schemas of an OpenAPI v3 document, under a name that no other type has; `None` where they
@@ -68,7 +68,7 @@ impl Document<'_> {
             return Some(DeclType::scalar(Type::Dyn, UNLIMITED));
         }
         let scalar = |ty| Some(DeclType::scalar(ty, UNLIMITED));
-        // A resource is an object, whatever else its schema says.
+        // A resource is an object, even if its schema has no type.
         match schema["type"].as_str().unwrap_or_default() {
             "array" => {
                 let items = schema.get("items")?;

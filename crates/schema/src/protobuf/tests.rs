@@ -160,7 +160,7 @@ fn holds(whole: &serde_json::Value, part: &serde_json::Value) -> bool {
 }
 
 #[test]
-fn a_pod_comes_back() {
+fn a_pod_survives_the_round_trip_through_protobuf() {
     check_round_trip(&json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {

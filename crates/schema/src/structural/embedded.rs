@@ -20,7 +20,7 @@ pub fn validate_embedded(
     errors_of(value, schema, schema.embedded, path, meta)
 }
 
-/// As [`validate_embedded`], for a value that is validated as an embedded object whatever its schema.
+/// As [`validate_embedded`], for a value that is validated as an embedded object even if its schema does not say so.
 pub(crate) fn validate_object(
     value: &Value,
     schema: &Structural,

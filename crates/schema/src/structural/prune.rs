@@ -60,7 +60,7 @@ fn walk(
                     match (schema.properties.get(key), &schema.additional) {
                         (Some(property), _) => Some(Some(property)),
                         (None, Additional::Schema(sub)) => Some(Some(&**sub)),
-                        // `additionalProperties: true` keeps the key but knows nothing of what is in it.
+                        // `additionalProperties: true` keeps the key, but has no schema for its value.
                         (None, Additional::Allowed(_)) => Some(None),
                         (None, Additional::Unset) => None,
                     }

@@ -176,7 +176,7 @@ fn nulls_in_maps_go_as_those_in_fields() {
 }
 
 #[test]
-fn formats() {
+fn string_formats_are_validated() {
     for (name, good, bad) in [
         ("date-time", "2024-01-01T00:00:00Z", "2024-01-01"),
         ("date", "2024-02-29", "2023-02-29"),

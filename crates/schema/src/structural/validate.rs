@@ -43,7 +43,7 @@ pub fn validate_default(value: &Value, schema: &Structural, path: &Path) -> Erro
 
 #[derive(Clone, Copy)]
 struct Check {
-    /// Formats count whatever the type; otherwise only those that fit the type.
+    /// Formats apply to values of any type; otherwise only those that fit the type.
     all_formats: bool,
 }
 

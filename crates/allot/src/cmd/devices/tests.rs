@@ -50,7 +50,7 @@ fn check(objects: &[Value], expected: &str) {
 }
 
 #[test]
-fn who_has_what() {
+fn devices_are_listed_with_the_claims_and_pods_that_hold_them() {
     let taint = json!({"key": "k", "value": "v", "effect": "NoSchedule"});
     let devices = json!([
         {"name": "a"}, {"name": "b"}, {"name": "c", "taints": [taint]}, {"name": "watched"}, {"name": "e"},
@@ -140,7 +140,7 @@ fn an_invalid_pool_has_no_free_devices() {
 }
 
 #[test]
-fn shares_add_up() {
+fn the_capacity_of_all_shares_of_a_device_is_summed() {
     let device = json!([{
         "name": "nic", "allowMultipleAllocations": true, "capacity": {"bandwidth": {"value": "10G"}},
     }]);

@@ -1,10 +1,9 @@
 //! DeviceTaintRules, if the server serves them: they also taint what a running driver publishes later, and stay until
 //! they are removed.
 
+use allot_client::{delete, discovery};
 use allot_controllers::drain::{Drain, TAINT};
-use kube::api::{
-    ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions,
-};
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
@@ -26,13 +25,12 @@ pub struct Rules {
 impl Rules {
     /// In a version that the server has.
     pub fn new(client: &Client, version: &str) -> Self {
-        let resource = ApiResource {
-            group: "resource.k8s.io".to_owned(),
-            version: version.to_owned(),
-            api_version: format!("resource.k8s.io/{version}"),
-            kind: "DeviceTaintRule".to_owned(),
-            plural: "devicetaintrules".to_owned(),
-        };
+        let resource = discovery::resource(
+            allot_model::GROUP,
+            version,
+            "DeviceTaintRule",
+            "devicetaintrules",
+        );
         Self {
             api: Api::all_with(client.clone(), &resource),
             version: resource.api_version,
@@ -78,12 +76,11 @@ impl Rules {
                 continue;
             }
             let name = rule.metadata.name.unwrap_or_default();
-            let preconditions = Preconditions {
-                uid: rule.metadata.uid,
-                ..Preconditions::default()
-            };
-            let params = DeleteParams::default().preconditions(preconditions);
-            match self.api.delete(&name, &params).await {
+            match self
+                .api
+                .delete(&name, &delete::by_uid(rule.metadata.uid))
+                .await
+            {
                 Ok(_) => removed += 1,
                 // 409: another drain, which has just begun, has written it anew.
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use allot_driver::classic::LeaderElection;
 use allot_driver_test::{DRIVER_NAME, controller, plugin};
+use allot_election::host_name;
 use anyhow::{Context, bail};
 use tokio_util::sync::CancellationToken;
 
@@ -215,12 +216,11 @@ impl Controller {
                 pod.unwrap_or_else(|_| "default".into())
             });
             let lease = sanitize(&resources.driver_name);
-            let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
             LeaderElection {
                 lease_duration: self.leader_election_lease_duration,
                 renew_deadline: self.leader_election_renew_deadline,
                 retry_period: self.leader_election_retry_period,
-                ..LeaderElection::new(&namespace, &lease, &sanitize(host.trim()))
+                ..LeaderElection::new(&namespace, &lease, &sanitize(host_name()))
             }
         });
         Ok(controller::Config {

@@ -9,7 +9,7 @@ use super::request::{Request, Target};
 use crate::error::Result;
 use crate::object::{string_map, strings, text};
 
-/// Their own labels are those that a namespace selector sees; as upstream, whatever the group.
+/// Their own labels are those that a namespace selector sees; as upstream, regardless of the group.
 const NAMESPACES: &str = "namespaces";
 
 /// What has to hold of a request.

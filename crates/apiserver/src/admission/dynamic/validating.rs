@@ -98,7 +98,7 @@ fn note_failure(request: &Request<'_>, binding: &Binding, refusal: &Refusal) {
     });
 }
 
-/// A misconfiguration is handled by the policy's `failurePolicy`, whatever the binding's validation actions.
+/// A misconfiguration is handled by the policy's `failurePolicy`, regardless of the binding's validation actions.
 fn misconfigured(policy: &Policy, binding: Option<&Binding>, why: &str) -> Verdict {
     if !policy.definition.fails {
         return Verdict::default();

@@ -7,6 +7,7 @@ use allot_apimachinery::field::{Error, Path};
 use allot_apimachinery::gvk::{GroupKind, GroupResource};
 use allot_apimachinery::labels::LabelSelector;
 use allot_apimachinery::status::{Cause, Details};
+use allot_apimachinery::well_known::is_terminal_phase;
 use allot_store::{Entry, Error as StoreError, Expect, ListOptions, Write};
 use bytes::Bytes;
 use http::Response;
@@ -167,7 +168,7 @@ fn ignores_budget(pod: &Value) -> bool {
 }
 
 fn has_ended(pod: &Value) -> bool {
-    matches!(text(pod, &["status", "phase"]), "Succeeded" | "Failed")
+    is_terminal_phase(text(pod, &["status", "phase"]))
         || pod["metadata"]["deletionTimestamp"].is_string()
 }
 

@@ -92,7 +92,7 @@ fn hostile_conversion(path: &str, review: &Value) -> Option<(u16, Value)> {
     Some((code, answer))
 }
 
-/// Errors contained the texts of a conversion webhook in full, whatever their length, and its objects could be nested deeper
+/// Errors contained the texts of a conversion webhook in full, regardless of their length, and its objects could be nested deeper
 /// than clients can read.
 #[tokio::test]
 async fn regression_hostile_webhooks_are_told_in_part() {

@@ -63,7 +63,7 @@ fn generated_names_keep_a_part_of_both_names() {
 }
 
 #[test]
-fn release_steps() {
+fn a_claim_is_released_step_by_step() {
     let check = |claim: ResourceClaim, needed: &[&str], wanted: &[ClaimStep]| {
         let needed: Vec<_> = needed.iter().map(|u| user(u)).collect();
         assert_eq!(release(&claim, &needed), wanted);

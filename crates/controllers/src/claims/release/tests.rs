@@ -51,7 +51,8 @@ async fn check(cached: &str, live: Option<&str>, expected: bool) {
     let client = Client::new(service, "default");
     let (config, metrics) = (Config::external(), Metrics::new());
     let stop = CancellationToken::new();
-    let (events, _) = Recorder::new(client.clone(), config.clock, "test", stop);
+    let clock = config.clock;
+    let (events, _) = Recorder::new(client.clone(), move || clock.now(), "test", stop);
     let claims = Claims {
         writes: Writes::new(client.clone()),
         client,

@@ -54,7 +54,7 @@ fn before() -> Value {
 }
 
 #[test]
-fn the_numbers() {
+fn healthy_desired_and_allowed_pods_follow_from_the_budget() {
     check(json!({"minAvailable": 2}), before(), &pods(3, 0), (3, 2, 1));
     check(
         json!({"minAvailable": "50%"}),

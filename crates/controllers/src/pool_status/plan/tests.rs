@@ -88,7 +88,7 @@ fn incomplete_pools_are_named_and_the_list_is_bounded() {
 }
 
 #[test]
-fn requests_expire() {
+fn requests_expire_a_day_after_creation_if_unanswered() {
     let request = |status: Value| -> ResourcePoolStatusRequest {
         serde_json::from_value(json!({
             "metadata": {"name": "r", "creationTimestamp": rfc3339(at(0))},

@@ -53,7 +53,7 @@ pub(super) async fn check(stream: TcpStream, at: &str, service: &str) -> Result<
     Err(format!("service unhealthy (responded with {name:?})"))
 }
 
-/// What a connection runs by itself. It ends when this is dropped, whatever the connection waits for: a server that reads
+/// What a connection runs by itself. It ends when this is dropped, even if the connection waits: a server that reads
 /// nothing would keep it otherwise, with its descriptor, for as long as the server likes.
 #[derive(Debug, Default)]
 struct Tasks(Arc<Mutex<Vec<AbortHandle>>>);

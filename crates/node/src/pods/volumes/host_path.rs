@@ -62,7 +62,7 @@ pub(super) fn prepare(path: &Path, kind: &str) -> Result<PathBuf, HostPathError>
 mod tests {
     use super::*;
 
-    /// The attack: a pod that is bound to a driver's socket got whatever is at the path.
+    /// The attack: a pod that mounts the socket of a driver got any file that was at the path.
     #[test]
     fn the_types_of_host_paths_are_checked() {
         let directory = tempfile::tempdir().expect("a directory");

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use allot_apimachinery::well_known::is_terminal_phase;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
@@ -13,7 +14,7 @@ use super::super::Origin;
 use super::super::allocations::{ResizeConditions, record_events};
 use super::super::record::Record;
 use super::super::state::ContainerState;
-use super::super::status::{self, Input, has_ended, is_terminal};
+use super::super::status::{self, Input, has_ended};
 use super::{REPORT, RETRY, Wake, Worker, grace};
 use crate::error::api_message;
 
@@ -54,7 +55,7 @@ impl Worker {
             return None;
         }
         let uid = pod.uid().unwrap_or_default();
-        if !ending && is_terminal(self.phase(pod)) {
+        if !ending && is_terminal_phase(self.phase(pod)) {
             self.stop_all(pod, grace(pod)).await;
             self.unprepare_claims(pod).await;
             self.ready = false;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use allot_client::delete;
 use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
-use kube::api::{DeleteParams, Preconditions};
 use kube::{Api, ResourceExt};
 use tokio::time::Instant;
 
@@ -196,14 +196,7 @@ impl Worker {
             self.node.client.clone(),
             &pod.namespace().unwrap_or_default(),
         );
-        let params = DeleteParams {
-            grace_period_seconds: Some(0),
-            preconditions: Some(Preconditions {
-                uid: pod.uid(),
-                resource_version: None,
-            }),
-            ..DeleteParams::default()
-        };
+        let params = delete::by_uid_now(pod.uid());
         match api.delete(&pod.name_any(), &params).await {
             Ok(_) => None,
             Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => None,

@@ -4,7 +4,7 @@ use super::*;
 use crate::plugins::fit::{self, FitArgs, Strategy};
 
 #[test]
-fn resources_fit() {
+fn nodes_without_enough_resources_are_rejected() {
     let s = cluster(
         &[("a", json!({}))],
         &[(pod("x", json!({}), requests(json!({"cpu": "3"}))), "a")],

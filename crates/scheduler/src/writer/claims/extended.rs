@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use allot_client::delete;
 use allot_reflector::api_message;
 use allot_resourceclaim::{Change, FINALIZER, Target};
 use http::Method;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::Api;
-use kube::api::{DeleteParams, Preconditions};
 use kube::core::{Request, Status};
 use tokio_util::sync::CancellationToken;
 
@@ -93,13 +93,7 @@ impl ClaimWriter {
                 None => return Ok(()),
             }
         }
-        let params = DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: Some(claim_uid.to_owned()),
-                resource_version: None,
-            }),
-            ..DeleteParams::default()
-        };
+        let params = delete::by_uid(claim_uid.to_owned());
         // Deleted, or replaced by another claim: either way there is nothing to do.
         let delete = async || {
             let request = Request::new(api.resource_url()).delete(name, &params);

@@ -1,4 +1,4 @@
-//! What `x-kubernetes-validations` says besides its expressions.
+//! Validation of the other fields of `x-kubernetes-validations`: messages, reasons and field paths.
 
 use std::cell::LazyCell;
 

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use allot_apimachinery::Quantity;
+use allot_apimachinery::well_known::is_terminal_phase;
 use allot_model::migrate;
 use serde_json::Value;
 
@@ -172,7 +173,7 @@ pub(super) fn owns(workload: &Value, object: &Value) -> bool {
 /// Whether a pod has finished or is being deleted, so that its workload needs another one.
 pub(super) fn is_over(pod: &Value) -> bool {
     let phase = pod.pointer("/status/phase").and_then(Value::as_str);
-    matches!(phase, Some("Succeeded" | "Failed")) || !pod["metadata"]["deletionTimestamp"].is_null()
+    phase.is_some_and(is_terminal_phase) || !pod["metadata"]["deletionTimestamp"].is_null()
 }
 
 /// Whether a pod is bound to a node.

@@ -183,7 +183,7 @@ fn what_is_no_kubeconfig_is_left_alone() {
 }
 
 #[test]
-fn a_link_stays_one() {
+fn a_kubeconfig_that_is_a_symbolic_link_stays_a_link() {
     let files = files(None).with_others();
     let real = files.target.with_file_name("real");
     std::fs::rename(&files.target, &real).expect("renamed");

@@ -8,7 +8,7 @@ fn text_form_round_trips() {
 }
 
 #[test]
-fn counting() {
+fn indexes_are_parsed_counted_and_intersected() {
     let mut set = Indexes::parse_below("1-3", 100);
     set.insert(5);
     set.insert(2);

@@ -115,7 +115,7 @@ pub(super) fn validate_update(object: &Value, old: &Value, errors: &mut ErrorLis
     let amount = |part: &Value| quantity(&part["storage"]);
     let requested = |object: &Value| amount(&object["spec"]["resources"]["requests"]);
     let (now, before) = (requested(object), requested(old));
-    // Down to what there is, as a way out of an expansion that failed.
+    // The request may shrink to the current capacity: that is how a failed expansion is abandoned.
     let least = amount(&old["status"]["capacity"]).unwrap_or(Quantity::ZERO);
     if now < before && now.is_none_or(|now| now <= least) {
         let at = path.child("resources").child("requests").child("storage");

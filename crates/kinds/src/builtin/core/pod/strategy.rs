@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use allot_apimachinery::Quantity;
+use allot_apimachinery::well_known::is_terminal_phase;
 use allot_model::features::{Feature, Features};
 use serde_json::{Map, Value, json};
 
@@ -43,7 +44,7 @@ fn not_zero(value: &Value) -> Option<Quantity> {
     quantity.filter(|quantity| !quantity.is_zero())
 }
 
-/// Adds the labels of a new pod that `matchLabelKeys` and `mismatchLabelKeys` name to the selectors beside them.
+/// Adds the labels of a new pod that `matchLabelKeys` and `mismatchLabelKeys` name to the label selectors of the same terms.
 pub(super) fn merge_label_keys(pod: &mut Value) {
     const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
@@ -214,10 +215,9 @@ pub(super) fn grace_period(pod: &Value, asked: Option<i64>) -> i64 {
         .as_str()
         .unwrap_or_default()
         .is_empty();
-    let finished = matches!(
-        pod["status"]["phase"].as_str(),
-        Some("Succeeded" | "Failed")
-    );
+    let finished = pod["status"]["phase"]
+        .as_str()
+        .is_some_and(is_terminal_phase);
     if unassigned || finished {
         return 0;
     }

@@ -1,5 +1,6 @@
 //! The row of a pod.
 
+use allot_apimachinery::well_known::is_terminal_phase;
 use serde_json::{Value, json};
 
 use crate::object::{items, meta, text};
@@ -141,7 +142,7 @@ fn summary(pod: &Value) -> Summary {
     if pod["metadata"]["deletionTimestamp"].is_string() {
         if text(pod, &["status", "reason"]) == "NodeLost" {
             status = "Unknown".to_owned();
-        } else if !matches!(phase, "Failed" | "Succeeded") {
+        } else if !is_terminal_phase(phase) {
             status = "Terminating".to_owned();
         }
     }

@@ -1,4 +1,4 @@
-//! Validation of pods; the rest is that of all pod templates.
+//! Validation that pods have in addition to that of pod templates.
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::validate::pod::{Holder, spec};
 use crate::validate::{container, list, pod_annotations, text};
 
-/// Checks a whole pod; `old` is what a change began with.
+/// Validates a whole pod; `old` is the stored pod of an update.
 pub(super) fn validate(object: &Value, old: Option<&Value>, errors: &mut ErrorList) {
     let path = Path::new("spec");
     pod_annotations::check(
@@ -42,7 +42,7 @@ fn only_for_pods(spec: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// What holds for new pods only.
+/// Rules for new pods only.
 pub(super) fn validate_create(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     if !list(spec, "ephemeralContainers").is_empty() {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::validate::{ip, kind_and_name, list, rule, text, volume};
 
-/// Checks a new ingress: the field of its class, and the annotation that it replaced, say the same.
+/// Validates a new ingress: the field with its class must not differ from the deprecated annotation.
 pub(super) fn validate_create(object: &Value, errors: &mut ErrorList) {
     const OLD: &str = "kubernetes.io/ingress.class";
     validate(object, errors);
@@ -197,7 +197,7 @@ fn backend(backend: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// An object by kind and name.
+/// Validates a backend that is an object, by kind and name.
 pub(in crate::builtin::networking) fn reference(
     reference: &Value,
     path: &Path,

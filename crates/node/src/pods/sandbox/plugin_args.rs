@@ -1,4 +1,4 @@
-//! What plugins get to know about a pod.
+//! The `CNI_ARGS` and capability arguments for a pod.
 
 use allot_apimachinery::quantity::Quantity;
 use k8s_openapi::api::core::v1::Pod;

@@ -1,40 +1,47 @@
-//! Events for users: repeated ones are counted up in place, floods are held back.
+//! Events about objects, within client-go's limits: an event that repeats is counted in place, events that differ only in
+//! their message become one, and an object has a burst of events and then one in five minutes.
+//!
+//! The scheduler has a recorder of its own: it writes `events.k8s.io/v1`, and its events wait for bindings.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use allot_apimachinery::truncate;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Event, ObjectReference};
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
-use parking_lot::Mutex;
-use rustc_hash::FxHashMap;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::clock::{Clock, rfc3339};
-
 #[cfg(test)]
 mod tests;
 
-/// Event burst per object (as in client-go).
+/// Event burst per source and object (`defaultSpamBurst` of client-go).
 const BURST: f64 = 25.0;
-/// After the burst: one event per object in this many seconds (as in client-go).
+/// After the burst: one event in this many seconds (`defaultSpamQPS`).
 const REFILL_SECONDS: f64 = 300.0;
-/// Different messages with the same reason on one object before they are folded into one.
+/// Different messages with the same reason on one object before they are folded into one (`defaultAggregateMaxEvents`).
 const FOLD_AFTER: usize = 10;
-/// How long events are remembered for counting and folding.
+/// How long similar events are remembered for folding (`defaultAggregateIntervalInSeconds`).
 const FOLD_SECONDS: i64 = 600;
-/// Objects and events remembered at most; the memory is cleared when it is full.
+/// How long an event is counted in place: an API server keeps it for an hour.
+const COUNTED_SECONDS: i64 = 3600;
+/// Limit of remembered objects and events (`maxLruCacheEntries`); all of them are forgotten when it is exceeded.
 const REMEMBERED: usize = 4096;
+/// Limit of events that wait to be written; further ones are dropped.
+const BACKLOG: usize = 1024;
+/// Longest message in bytes: the limit of a note in `events.k8s.io/v1`.
+pub const LONGEST_MESSAGE: usize = 1024;
 
-/// `Normal` or `Warning`.
+/// The `type` of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Level {
-    /// Information.
+    /// Something that is expected to happen.
     Normal,
-    /// A warning.
+    /// Something that a user may have to act on.
     Warning,
 }
 
@@ -47,9 +54,16 @@ impl Level {
     }
 }
 
+/// What reports events: `source` of an event.
+#[derive(Debug, Clone)]
+struct Source {
+    component: Arc<str>,
+    host: Option<Arc<str>>,
+}
+
 #[derive(Debug, Clone)]
 struct Note {
-    component: String,
+    source: Source,
     about: ObjectReference,
     level: Level,
     reason: String,
@@ -62,8 +76,8 @@ struct Note {
 #[derive(Clone)]
 pub struct Recorder {
     sender: mpsc::Sender<Note>,
-    clock: Clock,
-    component: Arc<str>,
+    now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    source: Source,
 }
 
 /// A reference to an object, for events.
@@ -72,31 +86,51 @@ pub fn reference<K: Resource<DynamicType = ()>>(obj: &K) -> ObjectReference {
 }
 
 impl Recorder {
-    /// A recorder and the task that writes its events.
+    /// A recorder, and the future that writes its events until `shutdown`, or until all recorders are dropped. `now` is
+    /// the clock of the events' times.
     pub fn new(
         client: Client,
-        clock: Clock,
-        component: &str,
+        now: impl Fn() -> Timestamp + Send + Sync + 'static,
+        component: impl Into<Arc<str>>,
         shutdown: CancellationToken,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
-        let (sender, receiver) = mpsc::channel(1024);
+        let (sender, receiver) = mpsc::channel(BACKLOG);
         let recorder = Self {
             sender,
-            clock,
-            component: component.into(),
+            now: Arc::new(now),
+            source: Source {
+                component: component.into(),
+                host: None,
+            },
         };
         (recorder, write(client, receiver, shutdown))
     }
 
     /// The same recorder under another component's name.
     pub fn component(&self, name: &str) -> Self {
-        Self {
+        let source = Source {
             component: name.into(),
+            host: self.source.host.clone(),
+        };
+        Self {
+            source,
             ..self.clone()
         }
     }
 
-    /// Records an event about an object.
+    /// The same recorder for events that are reported by a node.
+    pub fn host(&self, name: &str) -> Self {
+        let source = Source {
+            component: self.source.component.clone(),
+            host: Some(name.into()),
+        };
+        Self {
+            source,
+            ..self.clone()
+        }
+    }
+
+    /// Records an event about an object. Never waits: if too many events wait to be written, it is dropped.
     pub fn event(&self, about: ObjectReference, level: Level, reason: &str, message: String) {
         self.action(about, level, reason, "", message);
     }
@@ -111,13 +145,13 @@ impl Recorder {
         message: String,
     ) {
         let note = Note {
-            component: self.component.to_string(),
+            source: self.source.clone(),
             about,
             level,
             reason: reason.to_owned(),
             action: action.to_owned(),
-            message: truncate(message, 1024),
-            at: self.clock.now(),
+            message: truncate(message, LONGEST_MESSAGE),
+            at: (self.now)(),
         };
         if self.sender.try_send(note).is_err() {
             tracing::debug!(reason, "event dropped: the queue is full");
@@ -125,7 +159,7 @@ impl Recorder {
     }
 }
 
-/// What happens to an event that a controller records: written, merged with an earlier one, or dropped.
+/// What happens to an event that a component records: written, merged with an earlier one, or dropped.
 #[derive(Debug, PartialEq)]
 enum Verdict {
     Drop,
@@ -141,9 +175,9 @@ enum Verdict {
 
 #[derive(Default)]
 struct Correlator {
-    buckets: FxHashMap<String, (f64, Timestamp)>,
-    seen: FxHashMap<String, (String, i32, Timestamp)>,
-    similar: FxHashMap<String, (Vec<String>, Timestamp)>,
+    buckets: HashMap<String, (f64, Timestamp)>,
+    seen: HashMap<String, (String, i32, Timestamp)>,
+    similar: HashMap<String, (Vec<String>, Timestamp)>,
 }
 
 impl Correlator {
@@ -156,8 +190,9 @@ impl Correlator {
         }
         let uid = note.about.uid.as_deref().unwrap_or_default();
         let source = format!(
-            "{}|{}|{}",
-            note.component,
+            "{}|{}|{}|{}",
+            note.source.component,
+            note.source.host.as_deref().unwrap_or_default(),
             uid,
             note.about.name.as_deref().unwrap_or_default()
         );
@@ -182,7 +217,12 @@ impl Correlator {
                 format!("(combined from similar events): {}", note.message),
             )
         } else {
-            (format!("{group}|{}", note.message), note.message.clone())
+            // Equal events about two containers of a pod are two events.
+            let field = note.about.field_path.as_deref().unwrap_or_default();
+            (
+                format!("{group}|{field}|{}", note.message),
+                note.message.clone(),
+            )
         };
 
         let (tokens, refilled) = self.buckets.entry(source).or_insert((BURST, note.at));
@@ -196,7 +236,7 @@ impl Correlator {
 
         match self.seen.get_mut(&key) {
             Some((name, count, last))
-                if note.at.duration_since(*last).as_secs() <= FOLD_SECONDS * 6 =>
+                if note.at.duration_since(*last).as_secs() <= COUNTED_SECONDS =>
             {
                 *count += 1;
                 *last = note.at;
@@ -220,7 +260,7 @@ impl Correlator {
 }
 
 async fn write(client: Client, mut notes: mpsc::Receiver<Note>, shutdown: CancellationToken) {
-    let correlator = Mutex::new(Correlator::default());
+    let mut correlator = Correlator::default();
     loop {
         let note = tokio::select! {
             biased;
@@ -228,7 +268,7 @@ async fn write(client: Client, mut notes: mpsc::Receiver<Note>, shutdown: Cancel
             () = shutdown.cancelled() => return,
         };
         let Some(note) = note else { return };
-        if let Err(error) = write_one(&client, &correlator, &note).await {
+        if let Err(error) = write_one(&client, &mut correlator, &note).await {
             tracing::debug!(%error, reason = note.reason, "event not written");
         }
     }
@@ -236,12 +276,12 @@ async fn write(client: Client, mut notes: mpsc::Receiver<Note>, shutdown: Cancel
 
 async fn write_one(
     client: &Client,
-    correlator: &Mutex<Correlator>,
+    correlator: &mut Correlator,
     note: &Note,
 ) -> Result<(), kube::Error> {
     let namespace = note.about.namespace.as_deref().unwrap_or("default");
     let api: Api<Event> = Api::namespaced(client.clone(), namespace);
-    let (key, verdict) = correlator.lock().decide(note);
+    let (key, verdict) = correlator.decide(note);
     let message = match verdict {
         Verdict::Drop => return Ok(()),
         Verdict::Count {
@@ -249,12 +289,12 @@ async fn write_one(
             count,
             message,
         } => {
-            let patch =
-                json!({"count": count, "lastTimestamp": rfc3339(note.at), "message": message});
+            let patch = json!({"count": count, "lastTimestamp": Time(note.at), "message": message});
             let done = api
                 .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
                 .await;
             match done {
+                // It expired; the count begins again.
                 Err(kube::Error::Api(status)) if status.code == 404 => message,
                 other => return other.map(drop),
             }
@@ -268,13 +308,11 @@ async fn write_one(
     );
     let event = event_object(note, namespace, &name, &message);
     api.create(&PostParams::default(), &event).await?;
-    correlator.lock().created(key, name, note.at);
+    correlator.created(key, name, note.at);
     Ok(())
 }
 
 fn event_object(note: &Note, namespace: &str, name: &str, message: &str) -> Event {
-    use k8s_openapi::api::core::v1::EventSource;
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
     Event {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
@@ -290,10 +328,11 @@ fn event_object(note: &Note, namespace: &str, name: &str, message: &str) -> Even
         first_timestamp: Some(Time(note.at)),
         last_timestamp: Some(Time(note.at)),
         source: Some(EventSource {
-            component: Some(note.component.clone()),
-            host: None,
+            component: Some(note.source.component.to_string()),
+            host: note.source.host.as_deref().map(str::to_owned),
         }),
-        reporting_component: Some(note.component.clone()),
+        reporting_component: Some(note.source.component.to_string()),
+        reporting_instance: note.source.host.as_deref().map(str::to_owned),
         ..Default::default()
     }
 }

@@ -2,7 +2,10 @@ use super::*;
 
 fn note(message: &str, second: i64) -> Note {
     Note {
-        component: "c".to_owned(),
+        source: Source {
+            component: "c".into(),
+            host: None,
+        },
         about: ObjectReference {
             name: Some("p".to_owned()),
             uid: Some("1".to_owned()),
@@ -26,7 +29,7 @@ fn play(correlator: &mut Correlator, note: &Note) -> Verdict {
 }
 
 #[test]
-fn the_same_event_is_counted_up() {
+fn an_event_that_repeats_is_counted_in_place() {
     let mut correlator = Correlator::default();
     assert!(matches!(
         play(&mut correlator, &note("m", 0)),
@@ -44,7 +47,7 @@ fn the_same_event_is_counted_up() {
 }
 
 #[test]
-fn many_similar_events_become_one() {
+fn events_that_differ_in_the_message_become_one_after_ten() {
     let mut correlator = Correlator::default();
     for i in 0..FOLD_AFTER {
         play(&mut correlator, &note(&format!("m{i}"), 0));
@@ -61,7 +64,7 @@ fn many_similar_events_become_one() {
 }
 
 #[test]
-fn a_flood_is_held_back_and_flows_again_later() {
+fn an_object_has_a_burst_of_25_events_and_then_one_in_five_minutes() {
     let mut correlator = Correlator::default();
     let written = (0..100)
         .filter(|_| play(&mut correlator, &note("m", 0)) != Verdict::Drop)
@@ -69,4 +72,40 @@ fn a_flood_is_held_back_and_flows_again_later() {
     assert_eq!(written, 25);
     assert_ne!(play(&mut correlator, &note("m", 301)), Verdict::Drop);
     assert_eq!(play(&mut correlator, &note("m", 302)), Verdict::Drop);
+}
+
+#[test]
+fn equal_events_about_two_containers_are_two_events() {
+    let about = |container: &str| {
+        let mut note = note("m", 0);
+        note.about.field_path = Some(format!("spec.containers{{{container}}}"));
+        note
+    };
+    let mut correlator = Correlator::default();
+    for container in ["a", "b"] {
+        let verdict = play(&mut correlator, &about(container));
+        assert!(matches!(verdict, Verdict::Create { .. }), "{verdict:?}");
+    }
+    let verdict = play(&mut correlator, &about("a"));
+    assert!(
+        matches!(verdict, Verdict::Count { count: 2, .. }),
+        "{verdict:?}"
+    );
+}
+
+#[test]
+fn objects_and_nodes_have_their_own_bursts() {
+    let mut correlator = Correlator::default();
+    let mut spend = |uid: &str, host: &str| {
+        let mut note = note("m", 0);
+        note.about.uid = Some(uid.to_owned());
+        note.source.host = Some(host.into());
+        (0..100)
+            .filter(|_| play(&mut correlator, &note) != Verdict::Drop)
+            .count()
+    };
+    assert_eq!(spend("1", "n1"), 25);
+    assert_eq!(spend("2", "n1"), 25);
+    assert_eq!(spend("1", "n2"), 25);
+    assert_eq!(spend("1", "n1"), 0);
 }

@@ -1,0 +1,20 @@
+//! What scheduler, controllers, node and drivers need alike as clients of a Kubernetes API, in one place: which versions
+//! a server has ([`discovery`]), deletes that cannot hit another object of the same name ([`delete`]), events within
+//! client-go's limits ([`events`]), and the text of an error.
+//!
+//! The crate works with any API server and has no cache; lists and watches are in `allot-reflector`.
+
+#![forbid(unsafe_code)]
+
+pub mod delete;
+pub mod discovery;
+pub mod events;
+
+/// The message of an error that the API server returned. The client's own text repeats it, with the whole Status.
+#[must_use]
+pub fn api_message(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}
