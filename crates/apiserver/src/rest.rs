@@ -182,6 +182,9 @@ pub async fn dispatch(
         };
     if let Some(version) = resource.version(&info.version).filter(|_| handled) {
         request.warnings.add(version.deprecation.clone());
+        if !version.removed.is_empty() {
+            core.metrics.deprecated(&info, &version.removed);
+        }
     }
     let offer = match resource.custom {
         // Their scales are objects of a built-in kind.
