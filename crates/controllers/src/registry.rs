@@ -52,6 +52,7 @@ fn task(
         C::NodeLifecycle => ("coordination.k8s.io/v1", "leases"),
         C::ClassProtection => ("storage.k8s.io/v1", "volumeattributesclasses"),
         C::EndpointSlice => ("discovery.k8s.io/v1", "endpointslices"),
+        C::ServiceCidr => ("networking.k8s.io/v1", "servicecidrs"),
         C::ClusterRoleAggregation => ("rbac.authorization.k8s.io/v1", "clusterroles"),
         _ => ("", ""),
     };
@@ -89,6 +90,7 @@ fn task(
         C::RootCaPublisher => crate::accounts::root_ca(context)?,
         C::GarbageCollector => crate::gc::build(context, inventory?),
         C::Namespace => crate::namespace::build(context, inventory?),
+        C::ServiceCidr => crate::service_cidrs::build(context),
         C::ClusterRoleAggregation => crate::roles::build(context),
     })
 }
