@@ -74,10 +74,10 @@ pub struct Args {
     /// API versions to serve or not: group/version=true|false
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     runtime_config: Vec<String>,
-    /// Feature gates to set: Name=true|false
+    /// Feature gates to set: Name=true|false, also with their component: kube:Name=true
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     feature_gates: Vec<String>,
-    /// Kubernetes version whose defaults apply
+    /// Kubernetes version whose defaults apply, also with its component: kube=1.36
     #[arg(long, value_name = "VERSION", default_value = "1.36")]
     emulated_version: String,
     /// Address of this server in the endpoints of the service `kubernetes`; default that of --listen
@@ -355,7 +355,7 @@ fn config(args: &Args) -> anyhow::Result<Config> {
         .collect::<anyhow::Result<_>>()?;
     check_plugins(args)?;
     for gate in &args.feature_gates {
-        let name = gate.split('=').next().unwrap_or_default().trim();
+        let name = allot_model::features::gate_name(gate);
         if allot_model::features::is_unbuilt(name, args.release()?) {
             tracing::warn!("the feature gate {name} is known, but nothing depends on it");
         }

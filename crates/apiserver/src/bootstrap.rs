@@ -72,6 +72,35 @@ fn complete(kept: &mut Value, wanted: &Value) {
     }
 }
 
+/// A default binding that is missing begins as the one that older releases had in its place: who may see the public pages of
+/// the server is what an administrator has once made of discovery.
+async fn inherit(server: &Server, defaults: &mut [(&str, Value)]) -> Result<()> {
+    const BINDINGS: &str = "rbac.authorization.k8s.io/clusterrolebindings";
+    let backend = &server.0.backend;
+    let (source, target) = policy::SPLIT;
+    if backend.get(BINDINGS, target).await?.is_some() {
+        return Ok(());
+    }
+    let Some(entry) = backend.get(BINDINGS, source).await? else {
+        return Ok(());
+    };
+    // What the store holds was written by this server as JSON.
+    let source: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
+    for (plural, wanted) in defaults {
+        if *plural != "clusterrolebindings" || meta(wanted, "name") != target {
+            continue;
+        }
+        let mut split = wanted.clone();
+        split["subjects"] = source["subjects"].clone();
+        for part in ["labels", "annotations"] {
+            split["metadata"][part] = source["metadata"][part].clone();
+        }
+        complete(&mut split, wanted);
+        *wanted = split;
+    }
+    Ok(())
+}
+
 /// Makes what is missing. What is there stays as it is, but for default roles and what describes this server.
 async fn run(server: &Server) -> Result<()> {
     crate::zpages::started();
@@ -127,16 +156,16 @@ async fn run(server: &Server) -> Result<()> {
             ensure(&*server.0.backend, collection, key, object, manager)
         });
     futures::future::try_join_all(writes).await?;
-    let roles = policy::objects()
-        .into_iter()
-        .map(|(plural, role)| async move {
-            let key = match meta(&role, "namespace") {
-                "" => meta(&role, "name").to_owned(),
-                namespace => format!("{namespace}/{}", meta(&role, "name")),
-            };
-            let collection = format!("rbac.authorization.k8s.io/{plural}");
-            reconcile(server, &collection, &key, role, complete).await
-        });
+    let mut roles = policy::objects();
+    inherit(server, &mut roles).await?;
+    let roles = roles.into_iter().map(|(plural, role)| async move {
+        let key = match meta(&role, "namespace") {
+            "" => meta(&role, "name").to_owned(),
+            namespace => format!("{namespace}/{}", meta(&role, "name")),
+        };
+        let collection = format!("rbac.authorization.k8s.io/{plural}");
+        reconcile(server, &collection, &key, role, complete).await
+    });
     futures::future::try_join_all(roles).await?;
     if let Some(address) = server.0.config.advertise {
         kubernetes::run(server, address).await?;

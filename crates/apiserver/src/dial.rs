@@ -64,7 +64,7 @@ pub(crate) fn is_own(ip: IpAddr) -> bool {
 }
 
 /// Whether the address may lead to this host: it is [one of its own](is_own), the advertised one, which may be that of
-/// something in front of the host, or one of those that services have, the API server's own among them.
+/// something in front of the host, or one of the server's range for services, its own service among them.
 pub(crate) fn is_host(config: &Config, ip: IpAddr) -> bool {
     let ip = ip.to_canonical();
     config.advertise.map(|own| own.ip()) == Some(ip)

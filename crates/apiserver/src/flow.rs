@@ -350,7 +350,8 @@ impl FlowControl {
     }
 }
 
-fn is_mutating(verb: &str) -> bool {
+/// Which of the two limits of requests in flight a verb counts for.
+pub(crate) fn is_mutating(verb: &str) -> bool {
     !matches!(verb, "get" | "list" | "watch")
 }
 

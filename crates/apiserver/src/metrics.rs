@@ -1,8 +1,9 @@
 //! `/metrics`: counts and times of requests under kube-apiserver's names.
 
+mod process;
+mod requests;
 mod slis;
 
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use allot_model::features::{Feature, Stage};
@@ -15,32 +16,21 @@ use prometheus_client::registry::Registry;
 
 use crate::error::Result;
 use crate::flow::FlowControl;
-use crate::request::RequestInfo;
+use crate::request::{Incoming, RequestInfo};
 use crate::state::ServerState;
 
+use process::Process;
+use requests::{Answered, Deprecated, InFlight, Timed};
 use slis::Slis;
-
-/// What a request was about.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Request {
-    verb: String,
-    group: String,
-    version: String,
-    resource: String,
-    subresource: String,
-    code: u16,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Timed {
-    verb: String,
-    group: String,
-    resource: String,
-}
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Kind {
     group: String,
+    resource: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Stored {
     resource: String,
 }
 
@@ -59,24 +49,28 @@ pub struct Metrics {
     /// Metrics of pod security.
     pub pod_security: crate::admission::security::metrics::Metrics,
     registry: Registry,
-    requests: Family<Request, Counter>,
+    requests: Family<Answered, Counter>,
+    deprecated: Family<Deprecated, Gauge>,
+    in_flight: Family<InFlight, Gauge>,
     durations: Family<Timed, Histogram>,
     panics: Counter,
     watches: Gauge,
     objects: Family<Kind, Gauge>,
+    stored: Family<Stored, Gauge>,
     gates: Family<Gate, Gauge>,
     revision: Gauge,
-    cpu: Counter<f64, AtomicU64>,
-    memory: Gauge,
+    process: Process,
     answer_bytes: Gauge,
     unread_bytes: Gauge,
     abandoned: Counter,
     sent: Counter,
 }
 
+/// With upstream's limits, which objectives for the latency of requests refer to.
 fn histogram() -> Histogram {
     Histogram::new([
-        0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 60.0,
+        0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
+        10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
     ])
 }
 
@@ -109,9 +103,30 @@ impl Default for Metrics {
             watches.clone(),
         );
         registry.register(
-            "apiserver_storage_objects",
+            "apiserver_resource_objects",
             "Objects stored",
             objects.clone(),
+        );
+        let stored = Family::default();
+        registry.register(
+            "apiserver_storage_objects",
+            "Objects stored, by the older name that dashboards use",
+            stored.clone(),
+        );
+        let deprecated = Family::default();
+        registry.register(
+            "apiserver_requested_deprecated_apis",
+            "Versions that a later release removes and that were asked for",
+            deprecated.clone(),
+        );
+        let in_flight = Family::<InFlight, Gauge>::default();
+        for mutating in [true, false] {
+            in_flight.get_or_create(&kind_of(mutating)).set(0);
+        }
+        registry.register(
+            "apiserver_current_inflight_requests",
+            "Requests that are being answered, streams not included",
+            in_flight.clone(),
         );
         let gates = Family::default();
         registry.register(
@@ -124,17 +139,7 @@ impl Default for Metrics {
             "Newest revision of the store",
             revision.clone(),
         );
-        let (cpu, memory) = (Counter::default(), Gauge::default());
-        registry.register(
-            "process_cpu_seconds",
-            "CPU time of the process",
-            cpu.clone(),
-        );
-        registry.register(
-            "process_resident_memory_bytes",
-            "Memory of the process",
-            memory.clone(),
-        );
+        let process = Process::register(&mut registry);
         let (answer_bytes, unread_bytes) = (Gauge::default(), Gauge::default());
         let (abandoned, sent) = (Counter::default(), Counter::default());
         registry.register(
@@ -166,13 +171,15 @@ impl Default for Metrics {
             flow: crate::flow::metrics::Metrics::register(&mut registry),
             pod_security: crate::admission::security::metrics::Metrics::register(&mut registry),
             registry,
-            cpu,
-            memory,
+            process,
             requests,
+            deprecated,
+            in_flight,
             durations,
             panics,
             watches,
             objects,
+            stored,
             gates,
             revision,
         }
@@ -180,38 +187,27 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Counts an answered request. Names that are no known resources are not used as labels: their number has no limit.
-    pub fn answered(&self, info: &RequestInfo, known: bool, code: u16, took: Duration) {
-        let text = |text: &str| {
-            if known {
-                text.to_owned()
-            } else {
-                String::new()
-            }
-        };
-        let labels = Request {
-            verb: verb(&info.verb),
-            group: text(&info.group),
-            version: text(&info.version),
-            resource: text(&info.resource),
-            subresource: if info.rest.is_empty() {
-                text(&info.subresource)
-            } else {
-                String::new()
-            },
-            code,
-        };
-        if info.verb != "watch" {
-            let timed = Timed {
-                verb: labels.verb.clone(),
-                group: labels.group.clone(),
-                resource: labels.resource.clone(),
-            };
+    /// Counts an answered request. `known`: there are the resource, the version and the subresource that it names.
+    pub fn answered(&self, request: &Incoming, known: bool, code: u16, took: Duration) {
+        let labels = Answered::of(request, known, code);
+        if request.info.verb != "watch" {
             self.durations
-                .get_or_create(&timed)
+                .get_or_create(&labels.timed())
                 .observe(took.as_secs_f64());
         }
         self.requests.get_or_create(&labels).inc();
+    }
+
+    /// Notes that a version was asked for that a release removes.
+    pub fn deprecated(&self, info: &RequestInfo, removed: &str) {
+        self.deprecated
+            .get_or_create(&Deprecated::of(info, removed))
+            .set(1);
+    }
+
+    /// Counts a request as long as the result is held.
+    pub fn in_flight(&self, mutating: bool) -> Open {
+        Open::of(&self.in_flight.get_or_create(&kind_of(mutating)))
     }
 
     /// Counts a request that ended in a panic.
@@ -220,9 +216,8 @@ impl Metrics {
     }
 
     /// The number of open watches, as a value to hold while one is open.
-    pub fn open_watch(&self) -> OpenWatch {
-        self.watches.inc();
-        OpenWatch(self.watches.clone())
+    pub fn open_watch(&self) -> Open {
+        Open::of(&self.watches)
     }
 
     /// The text for Prometheus.
@@ -236,9 +231,13 @@ impl Metrics {
                 group: group.to_owned(),
                 resource: resource.to_owned(),
             };
-            self.objects
-                .get_or_create(&kind)
-                .set(i64::try_from(count).unwrap_or(i64::MAX));
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            self.objects.get_or_create(&kind).set(count);
+            let resource = match group {
+                "" => resource.to_owned(),
+                group => format!("{resource}.{group}"),
+            };
+            self.stored.get_or_create(&Stored { resource }).set(count);
         }
         let features = &core.config.features;
         for feature in Feature::ALL {
@@ -268,11 +267,7 @@ impl Metrics {
         );
         self.sent
             .inc_by(counters.bytes_sent().saturating_sub(self.sent.get()));
-        if let Some((cpu, memory)) = process() {
-            // The counter supports increments only.
-            self.cpu.inc_by((cpu - self.cpu.get()).max(0.0));
-            self.memory.set(memory);
-        }
+        self.process.read();
         let mut out = String::new();
         prometheus_client::encoding::text::encode(&mut out, &self.registry)
             .map_err(|error| crate::error::ApiError::unknown(error.to_string()))?;
@@ -280,48 +275,28 @@ impl Metrics {
     }
 }
 
-/// CPU seconds and resident bytes of this process, where the system has a /proc.
-fn process() -> Option<(f64, i64)> {
-    /// The unit of CPU times in /proc, on every architecture that Linux runs on today.
-    const TICKS_PER_SECOND: f64 = 100.0;
-    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The name may contain anything; the numbers follow the last parenthesis.
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
-    let mut ticks = || fields.next()?.parse::<f64>().ok();
-    let cpu = (ticks()? + ticks()?) / TICKS_PER_SECOND;
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
-    let kib: i64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some((cpu, kib * 1024))
-}
-
-/// Counts a watch as long as it lives.
-pub struct OpenWatch(Gauge);
-
-impl Drop for OpenWatch {
-    fn drop(&mut self) {
-        self.0.dec();
+/// The label of requests that are counted while they are answered.
+fn kind_of(mutating: bool) -> InFlight {
+    InFlight {
+        request_kind: match mutating {
+            true => "mutating",
+            false => "readOnly",
+        },
     }
 }
 
-/// The verb as a label. For non-resource requests it is the method, which a client can choose freely.
-fn verb(verb: &str) -> String {
-    const KNOWN: [&str; 12] = [
-        "get",
-        "list",
-        "watch",
-        "create",
-        "update",
-        "patch",
-        "delete",
-        "deletecollection",
-        "head",
-        "options",
-        "post",
-        "put",
-    ];
-    match KNOWN.contains(&verb) {
-        true => verb.to_ascii_uppercase(),
-        false => "OTHER".to_owned(),
+/// Counts a watch or a request as long as it lives.
+pub struct Open(Gauge);
+
+impl Open {
+    fn of(gauge: &Gauge) -> Self {
+        gauge.inc();
+        Open(gauge.clone())
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }

@@ -126,7 +126,14 @@ pub async fn dispatch(
             return Err(ApiError::no_such_path());
         }
         let is_head = request.method == Method::HEAD && info.subresource != "proxy";
-        if is_head || info.verb.is_empty() {
+        // Nothing of a request without a handler is looked at, neither its options nor what it accepts.
+        // A proxy passes on what browsers ask first as well; the API has no verb for that.
+        let passed_on = info.subresource == "proxy" && request.method == Method::OPTIONS;
+        let has_handler = match resource.subresource(&info.subresource) {
+            Some(subresource) if info.rest.is_empty() => subresource.verbs.contains(&info.verb),
+            _ => !info.verb.is_empty(),
+        };
+        if is_head || !(has_handler || passed_on) {
             return Err(ApiError::method_not_allowed());
         }
     }
@@ -175,6 +182,9 @@ pub async fn dispatch(
         };
     if let Some(version) = resource.version(&info.version).filter(|_| handled) {
         request.warnings.add(version.deprecation.clone());
+        if !version.removed.is_empty() {
+            core.metrics.deprecated(&info, &version.removed);
+        }
     }
     let offer = match resource.custom {
         // Their scales are objects of a built-in kind.

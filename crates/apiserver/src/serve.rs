@@ -128,6 +128,9 @@ pub async fn serve(
             }
         });
     }
+    // Clients are refused at once, and ask another server: a connection that is not accepted any more would wait until the
+    // end of the process.
+    drop(listener);
     server.shutdown();
     tasks.close();
     tokio::select! {

@@ -17,11 +17,11 @@ use crate::config::Config;
 use crate::connections::Connection;
 use crate::context::Core;
 use crate::error::{ApiError, Result};
-use crate::flow::{Classified, Seat};
+use crate::flow::{Classified, Seat, is_mutating};
 use crate::identity::User;
 use crate::limits::{CHUNK, TREE_FACTOR, let_work_end, timed_out, until};
 use crate::negotiate::{MediaType, Offer, negotiate};
-use crate::request::{Annotations, Incoming, Query, RequestInfo, Warnings};
+use crate::request::{Annotations, Incoming, Query, RequestInfo, Warnings, is_long_running};
 use crate::shares::owner;
 use crate::upload::Upload;
 use crate::{discovery, health, panics, rest};
@@ -103,6 +103,8 @@ impl Server {
         let started = Instant::now();
         let info = Arc::clone(&exchange.request.info);
         let limits = &self.0.config.limits;
+        let _in_flight =
+            (!is_long_running(&info)).then(|| self.0.metrics.in_flight(is_mutating(&info.verb)));
         let result = match time_limit(&exchange.request, limits.request_timeout) {
             Err(error) => Err(error),
             Ok(None) => self.caught(&mut exchange, &mut upload, user).await,
@@ -154,16 +156,21 @@ impl Server {
         if !request.in_process {
             response = self.paced(response, &request, connection, seat).await;
         }
+        let registry = self.0.registry.load();
+        let resource = registry.get(&info.group, &info.resource);
         let known = info.is_resource
-            && self
-                .0
-                .registry
-                .load()
-                .get(&info.group, &info.resource)
-                .is_some();
-        self.0
-            .metrics
-            .answered(&info, known, response.status().as_u16(), started.elapsed());
+            && resource.is_some_and(|resource| {
+                resource.version(&info.version).is_some()
+                    && (info.subresource.is_empty()
+                        || resource.subresource(&info.subresource).is_some())
+            });
+        drop(registry);
+        self.0.metrics.answered(
+            &request,
+            known,
+            response.status().as_u16(),
+            started.elapsed(),
+        );
         request.warnings.write_to(response.headers_mut());
         response.headers_mut().insert(
             http::header::CACHE_CONTROL,

@@ -5,6 +5,7 @@
 
 mod families;
 mod ports;
+mod ranges;
 mod reserved;
 
 use std::collections::BTreeSet;
@@ -16,6 +17,7 @@ use allot_apimachinery::gvk::GroupKind;
 use allot_store::{Error as StoreError, ListOptions, Write};
 use serde_json::{Value, json};
 
+use crate::config::ServiceAddresses;
 use crate::error::{ApiError, Result};
 use crate::made::{self, ensure};
 use crate::object::{self, meta, text};
@@ -112,32 +114,23 @@ async fn give_address(
     let mut taken: BTreeSet<String> = others.iter().flat_map(addresses).collect();
     let page = core.backend.list(ADDRESSES, ListOptions::default()).await?;
     taken.extend(page.entries.iter().map(|entry| entry.key.to_string()));
-    let range = core.config.service_addresses;
+    let ranges = ranges::current(core).await?;
     if named.is_empty() {
-        let usable = range.usable();
-        // The lower end is for addresses that users choose.
-        let size = usable.end() - usable.start() + 1;
-        let reserved = if size > 16 {
-            (size / 16).clamp(16, 256)
-        } else {
-            0
-        };
-        let upper = usable.start() + reserved..=*usable.end();
-        let address = pick(upper, usable, |number| {
-            taken.contains(&Ipv4Addr::from_bits(number).to_string())
-        });
-        let address = address.ok_or_else(|| {
+        let mut found = ranges.iter().filter_map(|range| free(range, &taken));
+        let address = found.next().ok_or_else(|| {
             ApiError::from(Status::internal(
                 "failed to allocate a serviceIP: range is full",
             ))
         })?;
-        let address = Ipv4Addr::from_bits(address).to_string();
+        let address = address.to_string();
         service["spec"]["clusterIPs"] = json!([address]);
         service["spec"]["clusterIP"] = address.into();
         return Ok(());
     }
     let inside = match named.parse() {
-        Ok(IpAddr::V4(address)) => range.usable().contains(&address.to_bits()),
+        Ok(IpAddr::V4(address)) => ranges
+            .iter()
+            .any(|range| range.usable().contains(&address.to_bits())),
         _ => false,
     };
     let why = if inside && taken.contains(&named) && !dry_run {
@@ -145,6 +138,7 @@ async fn give_address(
     } else if inside {
         return Ok(());
     } else if dry_run {
+        let range = core.config.service_addresses;
         format!(
             "the provided IP ({named}) is not in the valid range. The range of valid IPs is {range}"
         )
@@ -157,6 +151,23 @@ async fn give_address(
         service,
         ErrorList::from([Error::invalid(&at, &service["spec"]["clusterIPs"], detail)]),
     ))
+}
+
+/// An address of a range that is not taken.
+fn free(range: &ServiceAddresses, taken: &BTreeSet<String>) -> Option<Ipv4Addr> {
+    let usable = range.usable();
+    // The lower end is for addresses that users choose.
+    let size = usable.end() - usable.start() + 1;
+    let reserved = if size > 16 {
+        (size / 16).clamp(16, 256)
+    } else {
+        0
+    };
+    let upper = usable.start() + reserved..=*usable.end();
+    let found = pick(upper, usable, |number| {
+        taken.contains(&Ipv4Addr::from_bits(number).to_string())
+    });
+    found.map(Ipv4Addr::from_bits)
 }
 
 /// A number that is not taken: at random in the preferred range first, then in order anywhere.
@@ -207,18 +218,18 @@ pub(crate) async fn start(core: &ServerState) -> Result<()> {
     );
     let cidr = json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
-        "metadata": {"name": "kubernetes", "managedFields": [applied]},
+        "metadata": {"name": ranges::DEFAULT, "managedFields": [applied]},
         "spec": {"cidrs": [range]},
         "status": {"conditions": [{
             "type": "Ready", "status": "True", "lastTransitionTime": now, "reason": "",
             "message": "Kubernetes default Service CIDR is ready",
         }]},
     });
-    let known = core.backend.get(CIDRS, "kubernetes").await?;
+    let known = core.backend.get(CIDRS, ranges::DEFAULT).await?;
     let known = known.and_then(|entry| serde_json::from_slice::<Value>(&entry.value).ok());
     if known.is_none_or(|known| known["spec"] != cidr["spec"]) {
-        remove(core, CIDRS, "kubernetes").await?;
-        ensure(&*core.backend, CIDRS, "kubernetes", cidr, made::SERVER).await?;
+        remove(core, CIDRS, ranges::DEFAULT).await?;
+        ensure(&*core.backend, CIDRS, ranges::DEFAULT, cidr, made::SERVER).await?;
     }
     let services = core.backend.list(SERVICES, ListOptions::default()).await?;
     let services = services.entries.iter();

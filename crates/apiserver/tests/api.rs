@@ -13,6 +13,7 @@ mod api {
     pub mod inside;
     pub mod limits;
     pub mod media;
+    pub mod metrics;
     pub mod policies;
     pub mod policy_versions;
     pub mod raw;

@@ -234,7 +234,9 @@ fn has(line: &str, name: &str, value: &str) -> bool {
 fn count_writes(metrics: &str) -> Writes {
     let mut writes = Writes::default();
     for (line, count) in requests(metrics) {
+        // The verbs of other servers may be in lower case, or those of the API.
         let verb = [
+            "apply",
             "create",
             "update",
             "patch",

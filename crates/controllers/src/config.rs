@@ -59,6 +59,8 @@ pub enum Controller {
     VolumeProtection,
     /// Protects VolumeAttributesClasses that volumes and claims name.
     ClassProtection,
+    /// Says which ranges of services are ready, and protects those with addresses in use.
+    ServiceCidr,
     /// Aggregates cluster roles.
     ClusterRoleAggregation,
 }
@@ -67,7 +69,7 @@ use Controller as C;
 
 impl Controller {
     /// Every controller, in the order of error messages.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         C::ResourceClaim,
         C::DeviceTaintEviction,
         C::ResourcePoolStatusRequest,
@@ -93,6 +95,7 @@ impl Controller {
         C::ClaimProtection,
         C::VolumeProtection,
         C::ClassProtection,
+        C::ServiceCidr,
         C::ClusterRoleAggregation,
     ];
 
@@ -124,6 +127,7 @@ impl Controller {
             C::ClaimProtection => "persistentvolumeclaim-protection-controller",
             C::VolumeProtection => "persistentvolume-protection-controller",
             C::ClassProtection => "volumeattributesclass-protection-controller",
+            C::ServiceCidr => "service-cidr-controller",
             C::ClusterRoleAggregation => "clusterrole-aggregation-controller",
         }
     }

@@ -44,6 +44,7 @@ mod registry;
 mod replicaset;
 mod roles;
 mod served;
+mod service_cidrs;
 mod statefulset;
 mod taints;
 mod ttl;

@@ -182,13 +182,13 @@ fn classes_of_claim(claim: &PersistentVolumeClaim) -> Vec<String> {
 }
 
 /// Whether an object is deleted but for the finalizer.
-fn waits<K: Resource>(object: &K, finalizer: &str) -> bool {
+pub(crate) fn waits<K: Resource>(object: &K, finalizer: &str) -> bool {
     let finalizers = object.meta().finalizers.as_deref().unwrap_or_default();
     meta::deleting(object) && finalizers.iter().any(|f| f == finalizer)
 }
 
 /// Removes the finalizer, if the object is unchanged.
-async fn release<K: Cached>(
+pub(crate) async fn release<K: Cached>(
     api: &Api<K>,
     cache: &Informer<K>,
     object: &K,

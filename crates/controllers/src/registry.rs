@@ -35,26 +35,7 @@ fn task(
     served: &Arc<Served>,
     inventory: Option<&Inventory>,
 ) -> Option<Task> {
-    // Without the kind there is no work, and its informer would never be ready.
-    let needed = match controller {
-        C::ResourceClaim if served.classic().is_some() => ("", ""),
-        C::ResourceClaim => ("resource.k8s.io/v1", "resourceclaims"),
-        C::DeviceTaintEviction => ("resource.k8s.io/v1", "resourceslices"),
-        C::ResourcePoolStatusRequest => ("resource.k8s.io/v1alpha3", "resourcepoolstatusrequests"),
-        C::SliceLiveness => ("resource.k8s.io/v1", "resourceslices"),
-        C::Disruption => ("policy/v1", "poddisruptionbudgets"),
-        C::Deployment => ("apps/v1", "deployments"),
-        C::ReplicaSet => ("apps/v1", "replicasets"),
-        C::DaemonSet => ("apps/v1", "daemonsets"),
-        C::StatefulSet => ("apps/v1", "statefulsets"),
-        C::Job | C::TtlAfterFinished => ("batch/v1", "jobs"),
-        C::CronJob => ("batch/v1", "cronjobs"),
-        C::NodeLifecycle => ("coordination.k8s.io/v1", "leases"),
-        C::ClassProtection => ("storage.k8s.io/v1", "volumeattributesclasses"),
-        C::EndpointSlice => ("discovery.k8s.io/v1", "endpointslices"),
-        C::ClusterRoleAggregation => ("rbac.authorization.k8s.io/v1", "clusterroles"),
-        _ => ("", ""),
-    };
+    let needed = needed(controller, served.classic().is_some());
     if !needed.0.is_empty() && !served.has(needed.0, needed.1) {
         tracing::info!(
             controller = controller.name(),
@@ -89,6 +70,48 @@ fn task(
         C::RootCaPublisher => crate::accounts::root_ca(context)?,
         C::GarbageCollector => crate::gc::build(context, inventory?),
         C::Namespace => crate::namespace::build(context, inventory?),
+        C::ServiceCidr => crate::service_cidrs::build(context),
         C::ClusterRoleAggregation => crate::roles::build(context),
     })
+}
+
+/// Group version and resource that a controller needs: without the kind there is no work, and its informer would never be
+/// ready. `classic`: the server has classic claims.
+fn needed(controller: C, classic: bool) -> (&'static str, &'static str) {
+    match controller {
+        C::ResourceClaim if classic => ("", ""),
+        C::ResourceClaim => ("resource.k8s.io/v1", "resourceclaims"),
+        C::DeviceTaintEviction => ("resource.k8s.io/v1", "resourceslices"),
+        C::ResourcePoolStatusRequest => ("resource.k8s.io/v1alpha3", "resourcepoolstatusrequests"),
+        C::SliceLiveness => ("resource.k8s.io/v1", "resourceslices"),
+        C::Disruption => ("policy/v1", "poddisruptionbudgets"),
+        C::Deployment => ("apps/v1", "deployments"),
+        C::ReplicaSet => ("apps/v1", "replicasets"),
+        C::DaemonSet => ("apps/v1", "daemonsets"),
+        C::StatefulSet => ("apps/v1", "statefulsets"),
+        C::Job | C::TtlAfterFinished => ("batch/v1", "jobs"),
+        C::CronJob => ("batch/v1", "cronjobs"),
+        C::NodeLifecycle => ("coordination.k8s.io/v1", "leases"),
+        C::ClassProtection => ("storage.k8s.io/v1", "volumeattributesclasses"),
+        C::EndpointSlice => ("discovery.k8s.io/v1", "endpointslices"),
+        C::ServiceCidr => ("networking.k8s.io/v1", "servicecidrs"),
+        C::ClusterRoleAggregation => ("rbac.authorization.k8s.io/v1", "clusterroles"),
+        _ => ("", ""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{C, needed};
+    use crate::served::ASKED;
+
+    /// A controller would never start, and only the log of the process would say so.
+    #[test]
+    fn servers_are_asked_for_what_controllers_need() {
+        for controller in C::ALL {
+            let (group_version, _) = needed(controller, false);
+            let is_asked = group_version.is_empty() || ASKED.contains(&group_version);
+            assert!(is_asked, "{controller:?} {group_version}");
+        }
+    }
 }

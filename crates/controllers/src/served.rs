@@ -34,7 +34,7 @@ pub(crate) struct ClassicVersion {
 }
 
 /// Group versions that matter for what controllers can do.
-const ASKED: [&str; 17] = [
+pub(crate) const ASKED: [&str; 18] = [
     "coordination.k8s.io/v1",
     "apiextensions.k8s.io/v1",
     "resource.k8s.io/v1",
@@ -44,6 +44,7 @@ const ASKED: [&str; 17] = [
     "resource.k8s.io/v1alpha1",
     "apps/v1",
     "batch/v1",
+    "networking.k8s.io/v1",
     "policy/v1",
     "rbac.authorization.k8s.io/v1",
     "discovery.k8s.io/v1",

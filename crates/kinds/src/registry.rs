@@ -15,8 +15,8 @@ mod priority;
 mod rules;
 
 pub use builtin::{
-    ALL, BASE, Builtin, CLUSTER, CONNECT, CREATE, GET, NO_DELETE_ALL, PROXY, READ, RW, SCALE,
-    STATUS, Sub, UPDATE,
+    ALL, BASE, Builtin, CLUSTER, CONNECT, CREATE, Deprecated, GET, NO_DELETE_ALL, PROXY, READ, RW,
+    SCALE, STATUS, Sub, UPDATE,
 };
 pub use custom::of_definition;
 pub use priority::{groups, is_builtin_group, versions};
@@ -36,6 +36,8 @@ pub struct Version {
     pub internal: bool,
     /// A `Warning` that every request through this version gets, empty for none.
     pub deprecation: String,
+    /// The release without it, as in `1.37`, of a deprecated version whose end is known; else empty.
+    pub removed: String,
 }
 
 impl Version {

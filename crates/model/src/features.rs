@@ -19,10 +19,13 @@
 
 mod history;
 mod release;
+mod settled;
 mod unbuilt;
 
 use std::collections::BTreeMap;
 use std::fmt;
+
+use settled::Setting;
 
 pub use history::Feature;
 pub use release::{Release, ReleaseError};
@@ -122,6 +125,9 @@ pub enum Error {
         /// The given value.
         value: String,
     },
+    /// A gate of a component that is not this one.
+    #[error("component not registered: {0}")]
+    Component(String),
     /// No such gate.
     #[error("unrecognized feature gate: {0}")]
     Unrecognized(String),
@@ -129,7 +135,7 @@ pub enum Error {
     #[error("cannot set feature gate {feature} to {value}, feature is locked to {locked}", locked = !.value)]
     Locked {
         /// The gate.
-        feature: Feature,
+        feature: &'static str,
         /// The requested value.
         value: bool,
     },
@@ -140,7 +146,7 @@ pub enum Error {
     )]
     PreAlpha {
         /// The gate.
-        feature: Feature,
+        feature: &'static str,
         /// The requested value.
         value: bool,
         /// The emulated release.
@@ -210,7 +216,7 @@ impl Features {
         self
     }
 
-    /// Applies the value of a `--feature-gates` flag: `Name=true,Other=false`, also `AllAlpha` and `AllBeta`.
+    /// Applies the value of a `--feature-gates` flag: `Name=true,kube:Other=false`, also `AllAlpha` and `AllBeta`.
     ///
     /// # Errors
     /// The first malformed or unknown entry, or all entries that cannot be set, or all features whose dependencies are
@@ -226,6 +232,10 @@ impl Features {
                 name: name.to_owned(),
                 value: value.to_owned(),
             })?;
+            let name = match name.split_once(':') {
+                None | Some(("" | COMPONENT, _)) => gate_name(name),
+                Some((component, _)) => return Err(Error::Component(component.to_owned())),
+            };
             wanted.insert(name.to_owned(), value);
         }
         self.set_all(wanted)
@@ -254,22 +264,22 @@ impl Features {
             let known = Feature::from_name(&name)
                 .and_then(|feature| Some((feature, feature.spec(self.release)?)));
             let Some((feature, spec)) = known else {
-                if is_unbuilt(&name, self.release) {
-                    continue;
+                match settled::setting(&name, value, self.release) {
+                    Some((gate, setting)) => errors.extend(self.refusal(gate, value, setting)),
+                    None if is_unbuilt(&name, self.release) => {}
+                    None => return Err(Error::Unrecognized(name)),
                 }
-                return Err(Error::Unrecognized(name));
+                continue;
             };
-            if spec.locked && spec.default != value {
-                errors.push(Error::Locked { feature, value });
+            let setting = if spec.locked && spec.default != value {
+                Setting::Locked
             } else if spec.stage == Stage::PreAlpha {
-                errors.push(Error::PreAlpha {
-                    feature,
-                    value,
-                    release: self.release,
-                });
+                Setting::PreAlpha
             } else {
                 next.enabled[feature as usize] = value;
-            }
+                Setting::Accepted
+            };
+            errors.extend(self.refusal(feature.name(), value, setting));
         }
         if errors.is_empty() {
             errors = next.broken_dependencies();
@@ -281,6 +291,20 @@ impl Features {
             }
             1 => Err(errors.swap_remove(0)),
             _ => Err(Error::Several(errors)),
+        }
+    }
+
+    /// The error of a setting that the release does not accept.
+    fn refusal(&self, feature: &'static str, value: bool, setting: Setting) -> Option<Error> {
+        let release = self.release;
+        match setting {
+            Setting::Accepted => None,
+            Setting::Locked => Some(Error::Locked { feature, value }),
+            Setting::PreAlpha => Some(Error::PreAlpha {
+                feature,
+                value,
+                release,
+            }),
         }
     }
 
@@ -338,6 +362,15 @@ impl Features {
         lines.sort();
         lines
     }
+}
+
+/// The component that the gates and the emulated version are those of, where several can be named.
+pub const COMPONENT: &str = "kube";
+
+/// The gate that an entry of `--feature-gates` names, without value and component: `kube:Name=true`.
+pub fn gate_name(entry: &str) -> &str {
+    let name = entry.split('=').next().unwrap_or_default().trim();
+    name.split_once(':').map_or(name, |(_, gate)| gate).trim()
 }
 
 /// The spellings that Go's `strconv.ParseBool` accepts.

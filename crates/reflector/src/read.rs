@@ -15,6 +15,7 @@ use k8s_openapi::api::core::v1::{
     ResourceQuota, Secret, Service, ServiceAccount,
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::api::resource::v1::{
@@ -61,10 +62,10 @@ macro_rules! readable {
 
 readable! {
     true: ClusterRole, ConfigMap, ControllerRevision, CronJob, CSIDriver, CSINode, CSIStorageCapacity, DaemonSet,
-    Deployment, DeviceClass, Endpoints, EndpointSlice, Job, Lease, Namespace, Node, PersistentVolume,
+    Deployment, DeviceClass, Endpoints, EndpointSlice, IPAddress, Job, Lease, Namespace, Node, PersistentVolume,
     PersistentVolumeClaim, Pod, PodDisruptionBudget, ReplicaSet, ResourceClaim, ResourceClaimTemplate,
-    ResourcePoolStatusRequest, ResourceQuota, ResourceSlice, Secret, Service, ServiceAccount, StatefulSet, StorageClass,
-    VolumeAttachment, VolumeAttributesClass,
+    ResourcePoolStatusRequest, ResourceQuota, ResourceSlice, Secret, Service, ServiceAccount, ServiceCIDR, StatefulSet,
+    StorageClass, VolumeAttachment, VolumeAttributesClass,
 }
 
 readable! {

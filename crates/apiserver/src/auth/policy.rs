@@ -55,6 +55,9 @@ const BINDINGS: &[(&str, &[(&str, &str)])] = &[
     ),
 ];
 
+/// A default binding that is the source of another one, which was a part of it before 1.14.
+pub const SPLIT: (&str, &str) = ("system:discovery", "system:public-info-viewer");
+
 /// Default roles of namespaces, in the format of [`ROLES`], after the namespace; a line that begins with `for` names the
 /// subjects of the binding: accounts in `kube-system`, and users. After `as` comes its name, if that is not the role's.
 const NAMESPACED: &str = include_str!("policy/namespaced.txt");

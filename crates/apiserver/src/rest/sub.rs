@@ -19,16 +19,13 @@ mod eviction;
 mod scale;
 mod token;
 
-/// Answers a request on a subresource that exists.
+/// Answers a request on a subresource that exists and has the verb.
 pub(super) async fn dispatch(
     call: Call<'_>,
     subresource: &Subresource,
     body: Bytes,
 ) -> Result<Response<Body>> {
     let verb = call.request.info.verb.as_str();
-    if !subresource.verbs.iter().any(|known| known == verb) {
-        return Err(ApiError::method_not_allowed());
-    }
     let part = match subresource.name.as_str() {
         "status" => Part::Status,
         "approval" => Part::Approval,

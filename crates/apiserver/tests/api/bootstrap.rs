@@ -146,3 +146,77 @@ async fn default_roles_are_completed_when_the_server_starts() {
     let (_, after) = admin(&second, "GET", &path, Value::Null).await;
     assert_eq!(before, after);
 }
+
+/// What an administrator has made of discovery goes for the public pages too, on a cluster from before they had a role.
+#[tokio::test]
+async fn the_binding_of_public_pages_begins_as_that_of_discovery() {
+    const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    let backend = Arc::new(allot_store::Embedded::in_memory(
+        allot_store::Options::default(),
+    ));
+    let first = Server::new(backend.clone(), Config::default());
+    first.bootstrap().await.unwrap();
+    let subject =
+        json!({"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "people"});
+    let path = |name: &str| format!("{BINDINGS}/{name}");
+    let (discovery, public) = (path("system:discovery"), path("system:public-info-viewer"));
+    let annotations = json!({"rbac.authorization.kubernetes.io/autoupdate": "false", "mine": "1"});
+    let patch = json!({"metadata": {"annotations": annotations}, "subjects": [subject]});
+    let (code, answer) = admin(&first, "PATCH", &discovery, patch).await;
+    assert_eq!(code, 200, "{answer}");
+    let (code, answer) = admin(&first, "DELETE", &public, Value::Null).await;
+    assert_eq!(code, 200, "{answer}");
+    let second = Server::new(backend, Config::default());
+    second.bootstrap().await.unwrap();
+    let (_, binding) = admin(&second, "GET", &public, Value::Null).await;
+    assert_eq!(binding["roleRef"]["name"], "system:public-info-viewer");
+    assert_eq!(binding["subjects"], json!([subject]));
+    assert_eq!(binding["metadata"]["annotations"], annotations);
+}
+
+/// An administrator who runs out of addresses adds a range.
+#[tokio::test]
+async fn services_get_addresses_of_every_range() {
+    let config = Config {
+        service_addresses: "10.96.0.0/30".parse().unwrap(),
+        ..Config::default()
+    };
+    let backend = allot_store::Embedded::in_memory(allot_store::Options::default());
+    let server = Server::new(Arc::new(backend), config);
+    server.bootstrap().await.unwrap();
+    let make = async |name: &str| {
+        let service = json!({"metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}});
+        admin(
+            &server,
+            "POST",
+            "/api/v1/namespaces/default/services",
+            service,
+        )
+        .await
+    };
+    for name in ["a", "b"] {
+        let (code, service) = make(name).await;
+        assert_eq!(code, 201, "{service}");
+        let address = service["spec"]["clusterIP"].as_str().unwrap();
+        assert!(address.starts_with("10.96.0."), "{address}");
+    }
+    let (code, full) = make("c").await;
+    assert_eq!(code, 500, "{full}");
+    assert_eq!(
+        full["message"],
+        "Internal error occurred: failed to allocate a serviceIP: range is full"
+    );
+    let more = json!({"metadata": {"name": "more"}, "spec": {"cidrs": ["10.200.0.0/30"]}});
+    let (code, answer) = admin(
+        &server,
+        "POST",
+        "/apis/networking.k8s.io/v1/servicecidrs",
+        more,
+    )
+    .await;
+    assert_eq!(code, 201, "{answer}");
+    let (code, service) = make("c").await;
+    assert_eq!(code, 201, "{service}");
+    let address = service["spec"]["clusterIP"].as_str().unwrap();
+    assert!(address.starts_with("10.200.0."), "{address}");
+}

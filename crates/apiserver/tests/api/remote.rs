@@ -163,3 +163,26 @@ async fn a_foreign_certificate_is_no_identity_and_no_obstacle() {
     assert!(list(Some("secret")).await.unwrap().items.is_empty());
     remote.stop().await;
 }
+
+/// Behind several servers a client goes on to the next one at once, while requests end that are under way.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_stops_refuses_new_connections() {
+    let directory = tempfile::tempdir().unwrap();
+    let remote = start(directory.path()).await;
+    let address = remote.url.strip_prefix("https://").unwrap().to_owned();
+    // A connection that holds the server up. It is accepted before the next one, which has an answer.
+    let held = tokio::net::TcpStream::connect(&address).await.unwrap();
+    let namespaces = Api::<Namespace>::all(remote.client(Some("secret"), None));
+    namespaces.list(&ListParams::default()).await.unwrap();
+    remote.stop.cancel();
+    let refused = || async {
+        match tokio::net::TcpStream::connect(&address).await {
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    };
+    allot_testing::wait::until("connections are refused", refused).await;
+    assert!(!remote.task.is_finished());
+    drop(held);
+    remote.stop().await;
+}

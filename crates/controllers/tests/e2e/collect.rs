@@ -215,3 +215,36 @@ async fn storage_is_deleted_when_it_is_unused() {
     cluster.delete(&format!("{claims}/golden")).await;
     cluster.until(&gold, "gone", gone).await;
 }
+
+#[tokio::test]
+async fn a_range_of_services_is_kept_while_its_addresses_are_in_use() {
+    let cluster = Cluster::start().await;
+    let cidrs = "/apis/networking.k8s.io/v1/servicecidrs";
+    let path = format!("{cidrs}/more");
+    cluster
+        .create(
+            cidrs,
+            json!({"metadata": {"name": "more"}, "spec": {"cidrs": ["10.200.0.0/28"]}}),
+        )
+        .await;
+    let made = cluster
+        .until(&path, "ready", |cidr| {
+            cidr["status"]["conditions"][0]["status"] == "True"
+        })
+        .await;
+    let finalizers = json!(["networking.k8s.io/service-cidr-finalizer"]);
+    assert_eq!(made["metadata"]["finalizers"], finalizers);
+    let service = json!({
+        "metadata": {"name": "s"}, "spec": {"clusterIP": "10.200.0.5", "ports": [{"port": 80}]},
+    });
+    cluster
+        .create("/api/v1/namespaces/default/services", service)
+        .await;
+    cluster.delete(&path).await;
+    let kept = cluster
+        .until(&path, "kept", |cidr| {
+            cidr["status"]["conditions"][0]["reason"] == "Terminating"
+        })
+        .await;
+    assert_eq!(kept["metadata"]["finalizers"], finalizers);
+}

@@ -1,6 +1,6 @@
 //! The kinds of `networking.k8s.io`.
 
-use crate::registry::{BASE, Builtin};
+use crate::registry::{BASE, Builtin, Deprecated};
 
 mod ingress;
 mod ingress_class;
@@ -22,3 +22,10 @@ const NETWORKING: Builtin = Builtin {
     group: "networking.k8s.io",
     ..BASE
 };
+
+/// The versions of the kinds about addresses of services.
+const VERSIONS: &[&str] = &["v1", "!v1beta1"];
+/// The releases that added them.
+const SINCE: &[(&str, u8)] = &[("v1", 33), ("v1beta1", 31)];
+/// Their end.
+const DEPRECATED: &[Deprecated] = &[("v1beta1", "v1.34", "v1.37", "")];

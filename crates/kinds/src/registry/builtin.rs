@@ -134,6 +134,7 @@ impl Builtin {
                 served: config.serves(self.group, name, default),
                 internal: false,
                 deprecation: self.deprecation(name),
+                removed: self.removed(name),
             })
             .collect();
         let stored = match self.stored_until {
@@ -181,6 +182,14 @@ impl Builtin {
     fn is_in(&self, version: &str, release: Release) -> bool {
         let mut since = self.since.iter();
         since.all(|(name, first)| *name != version || release >= Release::new(*first))
+    }
+
+    /// The release that no longer has a deprecated version.
+    fn removed(&self, version: &str) -> String {
+        let mut deprecated = self.deprecated.iter();
+        let found = deprecated.find(|(name, ..)| *name == version);
+        let removed = found.map_or("", |(_, _, removed, _)| *removed);
+        removed.trim_start_matches('v').to_owned()
     }
 
     fn deprecation(&self, version: &str) -> String {

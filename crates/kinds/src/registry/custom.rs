@@ -67,6 +67,7 @@ pub fn of_definition(object: &Value, converter: Option<Arc<dyn Converter>>) -> R
                 served: version["served"] == true,
                 internal: false,
                 deprecation: deprecation(&group, &kind, version, &versions),
+                removed: String::new(),
             })
             .collect(),
         list_kind: text(names, "listKind").to_owned(),

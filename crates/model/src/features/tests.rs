@@ -73,6 +73,25 @@ fn errors_have_upstreams_texts() {
     }
 }
 
+/// As kube-apiserver, which may be started together with an extension that has gates of its own.
+#[test]
+fn gates_can_name_their_component() {
+    let mut features = Features::default();
+    features
+        .set("kube:DRADeviceTaintRules=true,:DRAListTypeAttributes=true, kube: ImageVolume =true")
+        .unwrap();
+    assert!(features.enabled(Feature::DRADeviceTaintRules));
+    assert!(features.enabled(Feature::DRAListTypeAttributes));
+    assert_eq!(
+        text(36, "wardle:BanFlunder=true"),
+        "component not registered: wardle"
+    );
+    assert_eq!(
+        text(36, "kube:Nope=true"),
+        "unrecognized feature gate: Nope"
+    );
+}
+
 #[test]
 fn a_failed_setting_changes_nothing() {
     let mut features = Features::default();

@@ -1,6 +1,6 @@
 //! The gates of kube-apiserver 1.36 and 1.37 without effect here, because their feature is not implemented or always on.
 
-use super::Release;
+use super::{Release, settled};
 
 /// The names of those of 1.36. Setting one is no mistake: all components of a cluster are often given the same gates.
 const NAMES: [&str; 122] = [
@@ -173,6 +173,9 @@ const UNTIL_1_36: [&str; 2] = ["PreventStaticPodAPIReferences", "WorkloadAwarePr
 
 /// kube-apiserver of that release has the gate, and nothing here depends on it.
 pub fn is_unbuilt(name: &str, release: Release) -> bool {
+    if settled::is_one(name) {
+        return true;
+    }
     if release.minor() < 37 {
         return NAMES.binary_search(&name).is_ok();
     }

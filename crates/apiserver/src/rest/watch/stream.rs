@@ -52,7 +52,7 @@ pub(super) struct Stream {
     pub(super) deadline: Instant,
     pub(super) first_error: Option<Value>,
     pub(super) done: bool,
-    pub(super) _open: crate::metrics::OpenWatch,
+    pub(super) _open: crate::metrics::Open,
 }
 
 impl Stream {

@@ -6,7 +6,7 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::{Value, json};
 
-use super::NETWORKING;
+use super::{DEPRECATED, NETWORKING, SINCE, VERSIONS};
 use crate::object;
 use crate::registry::{Builtin, Rules};
 use crate::table::age;
@@ -18,6 +18,9 @@ pub(super) static IP_ADDRESS: Builtin = Builtin {
     plural: "ipaddresses",
     short: &["ip"],
     namespaced: false,
+    versions: VERSIONS,
+    since: SINCE,
+    deprecated: DEPRECATED,
     rules: Rules {
         name: ip_name,
         validate,

@@ -3,7 +3,7 @@
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use serde_json::{Value, json};
 
-use super::NETWORKING;
+use super::{DEPRECATED, NETWORKING, SINCE, VERSIONS};
 use crate::object::strings;
 use crate::registry::{ALL_METADATA, Builtin, Rules, STATUS};
 use crate::table::age;
@@ -14,6 +14,9 @@ pub(super) static SERVICE_CIDR: Builtin = Builtin {
     kind: "ServiceCIDR",
     plural: "servicecidrs",
     namespaced: false,
+    versions: VERSIONS,
+    since: SINCE,
+    deprecated: DEPRECATED,
     subresources: &[STATUS],
     rules: Rules {
         status_keeps: ALL_METADATA,

@@ -52,6 +52,7 @@ fn serve_hub(resource: &mut Resource) {
             served: false,
             internal: true,
             deprecation: String::new(),
+            removed: String::new(),
         }),
         None => {}
     }
@@ -118,13 +119,14 @@ fn version(
     known: &[Version],
 ) -> Version {
     let default = availability::served(release, name, kind) == Served::ByDefault;
-    let deprecation = known
+    let deprecated = known
         .iter()
         .find(|version| version.name == name && release >= Release::DEFAULT);
     Version {
         name: name.to_owned(),
         served: config.serves(GROUP, name, default),
         internal: false,
-        deprecation: deprecation.map_or_else(String::new, |version| version.deprecation.clone()),
+        deprecation: deprecated.map_or_else(String::new, |version| version.deprecation.clone()),
+        removed: deprecated.map_or_else(String::new, |version| version.removed.clone()),
     }
 }
