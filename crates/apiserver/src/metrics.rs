@@ -15,6 +15,7 @@ use prometheus_client::registry::Registry;
 
 use crate::error::Result;
 use crate::flow::FlowControl;
+use crate::registry::Resource;
 use crate::request::RequestInfo;
 use crate::state::ServerState;
 
@@ -180,25 +181,27 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Counts an answered request. Names that are no known resources are not used as labels: their number has no limit.
-    pub fn answered(&self, info: &RequestInfo, known: bool, code: u16, took: Duration) {
-        let text = |text: &str| {
-            if known {
-                text.to_owned()
-            } else {
-                String::new()
-            }
-        };
+    /// Counts an answered request. What the server does not serve is no label: names, versions and subresources are chosen by
+    /// clients, and their number has no limit.
+    pub fn answered(
+        &self,
+        info: &RequestInfo,
+        known: Option<&Resource>,
+        code: u16,
+        took: Duration,
+    ) {
+        let served = known.filter(|resource| {
+            let is_whole = info.subresource.is_empty();
+            let has_part = || resource.subresource(&info.subresource).is_some();
+            resource.version(&info.version).is_some() && (is_whole || has_part())
+        });
+        let text = |text: &str| served.map_or_else(String::new, |_| text.to_owned());
         let labels = Request {
             verb: verb(&info.verb),
             group: text(&info.group),
             version: text(&info.version),
             resource: text(&info.resource),
-            subresource: if info.rest.is_empty() {
-                text(&info.subresource)
-            } else {
-                String::new()
-            },
+            subresource: text(&info.subresource),
             code,
         };
         if info.verb != "watch" {

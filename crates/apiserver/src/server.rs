@@ -154,16 +154,16 @@ impl Server {
         if !request.in_process {
             response = self.paced(response, &request, connection, seat).await;
         }
-        let known = info.is_resource
-            && self
-                .0
-                .registry
-                .load()
-                .get(&info.group, &info.resource)
-                .is_some();
+        let registry = self.0.registry.load();
+        let known = match info.is_resource {
+            true => registry.get(&info.group, &info.resource),
+            false => None,
+        };
+        let (code, took) = (response.status().as_u16(), started.elapsed());
         self.0
             .metrics
-            .answered(&info, known, response.status().as_u16(), started.elapsed());
+            .answered(&info, known.map(|it| &**it), code, took);
+        drop(registry);
         request.warnings.write_to(response.headers_mut());
         response.headers_mut().insert(
             http::header::CACHE_CONTROL,

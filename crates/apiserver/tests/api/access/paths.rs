@@ -237,3 +237,34 @@ async fn no_spelling_of_a_query_leads_around_the_rules() {
     .await;
     assert_eq!(code, 200);
 }
+
+/// The attack: a stranger asks for things that do not exist, and each of the names stayed in the metrics.
+#[tokio::test]
+async fn regression_names_that_clients_choose_are_no_labels() {
+    let server = server(Limits::default()).await;
+    let stranger = allot_apiserver::identity::User::anonymous();
+    for path in [
+        "/api/v1/namespaces/x/pods/p/chosen",
+        "/api/v1/namespaces/x/pods/p/chosen/further",
+        "/api/v1/nodes/n/chosen",
+        "/api/chosen/pods",
+        "/apis/apps/chosen/deployments",
+        "/apis/apps/v1/namespaces/chosen/chosen",
+        "/apis/chosen/v1/pods",
+        "/chosen",
+    ] {
+        for method in ["GET", "POST", "CHOSEN"] {
+            let (code, _) = crate::send(&server, stranger.clone(), method, path, "", b"").await;
+            assert!((400..500).contains(&code), "{method} {path}: {code}");
+        }
+    }
+    let pods = "/api/v1/namespaces/x/pods/p/log";
+    crate::send(&server, stranger, "GET", pods, "", b"").await;
+    let (_, metrics) = admin(&server, "GET", "/metrics", Value::Null).await;
+    let metrics = metrics.as_str().unwrap();
+    let known = r#"version="v1",resource="pods",subresource="log",code="403""#;
+    assert!(metrics.contains(known), "{metrics}");
+    let chosen = metrics.to_lowercase();
+    let chosen: Vec<&str> = chosen.lines().filter(|it| it.contains("chosen")).collect();
+    assert!(chosen.is_empty(), "{chosen:?}");
+}
