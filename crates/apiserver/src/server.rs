@@ -96,6 +96,7 @@ impl Server {
             request,
             distrusted,
             connection: connection.clone(),
+            owner: None,
             flow: None,
             seat: None,
             audit: None,
@@ -121,6 +122,7 @@ impl Server {
         upload.discard(&self.0.discards);
         let Exchange {
             request,
+            owner,
             flow,
             seat,
             audit,
@@ -152,7 +154,9 @@ impl Server {
             response.body_mut().hold(Box::new(watching));
         }
         if !request.in_process {
-            response = self.paced(response, &request, connection, seat).await;
+            response = self
+                .paced(response, &request, connection, owner, seat)
+                .await;
         }
         let registry = self.0.registry.load();
         let known = match info.is_resource {
@@ -211,14 +215,16 @@ impl Server {
         mut response: Response<Body>,
         request: &Incoming,
         connection: Option<Arc<Connection>>,
+        owner: Option<Arc<str>>,
         seat: Option<Seat>,
     ) -> Response<Body> {
+        let account = connection.as_ref().map(|it| it.account(owner));
         let whole = response.body().whole_size();
         if whole.is_some_and(|size| size <= CHUNK) {
-            let Some(connection) = &connection else {
+            let (Some(connection), Some(account)) = (&connection, &account) else {
                 return response;
             };
-            if response.body_mut().count(&connection.unread) {
+            if response.body_mut().count(account) {
                 response.body_mut().hold(Box::new(connection.request()));
                 return response;
             }
@@ -228,8 +234,7 @@ impl Server {
                 Err(error) => response = error_response(&error, request),
             }
         }
-        let unread = connection.as_ref().map(|connection| &connection.unread);
-        let unread = unread.filter(|_| !response.body().is_reserved()).cloned();
+        let account = account.filter(|_| !response.body().is_reserved());
         if let Some(connection) = &connection {
             response.body_mut().hold(Box::new(connection.request()));
         }
@@ -240,7 +245,7 @@ impl Server {
             stall: self.0.config.limits.stall_timeout,
             until: request.deadline,
             connection: connection.map(|connection| connection.abort.clone()),
-            unread,
+            account,
             counters: self.0.counters.clone(),
         };
         response.map(|body| body.paced(pace))
@@ -282,6 +287,7 @@ impl Server {
             request,
             distrusted,
             connection,
+            owner: owned_by,
             flow,
             seat,
             audit,
@@ -305,7 +311,7 @@ impl Server {
         request.user = user;
         // A request that proves no identity does not take its connection out of another user's share.
         if let (Some(connection), None) = (connection, &refused) {
-            connection.used_by(owner(&request.user));
+            *owned_by = Some(connection.used_by(owner(&request.user)));
         }
         if let Some(log) = &core.config.audit {
             *audit = log.begin(request, jiff::Timestamp::now());
@@ -410,6 +416,8 @@ struct Exchange {
     distrusted: bool,
     /// The connection that it came on.
     connection: Option<Arc<Connection>>,
+    /// The user that its answer counts for: the caller, whatever user it acts as.
+    owner: Option<Arc<str>>,
     /// The flow schema and priority level of the request.
     flow: Option<Classified>,
     /// Its right to be served.
