@@ -1,12 +1,16 @@
 //! What servers, which are written in Go, accept, and cannot be read here: times at the end of the year 9999, because a
 //! [`Timestamp`] has a date in every time zone; and in parameters of drivers, which are kept as they were sent, halves of
-//! characters beyond the first 65 536.
+//! characters beyond the first 65 536. Fields and parameters can be nested deeper than the parser reads.
+
+use std::borrow::Cow;
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 
 /// How such a time begins in JSON.
 const START: &str = "\"9999-12-3";
+/// How deep an object is read. The parser has a bound, which is a little more.
+const LEVELS: usize = 100;
 /// The last second of a [`Timestamp`].
 const LAST: &str = "9999-12-30T22:00:00";
 
@@ -15,11 +19,48 @@ const REPLACED: &str = "\\ufffd";
 
 /// The text with what can be read instead; `None` if it has nothing of this kind.
 pub(super) fn readable(text: &str) -> Option<String> {
-    let whole = whole_characters(text);
-    match clamped(whole.as_deref().unwrap_or(text)) {
-        Some(clamped) => Some(clamped),
-        None => whole,
+    let mut read = Cow::Borrowed(text);
+    for part in [whole_characters, clamped, shallow] {
+        if let Some(other) = part(&read) {
+            read = Cow::Owned(other);
+        }
     }
+    match read {
+        Cow::Owned(other) => Some(other),
+        Cow::Borrowed(_) => None,
+    }
+}
+
+/// The text with null for what is nested too deep.
+fn shallow(text: &str) -> Option<String> {
+    let (mut shallow, mut from, mut level) = (String::new(), 0, 0);
+    let (mut in_string, mut is_escaped) = (false, false);
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = in_string,
+            b'"' => in_string = !in_string,
+            b'{' | b'[' if !in_string => {
+                level += 1;
+                if level == LEVELS + 1 {
+                    shallow.push_str(&text[from..at]);
+                    shallow.push_str("null");
+                }
+            }
+            b'}' | b']' if !in_string => {
+                if level == LEVELS + 1 {
+                    from = at + 1;
+                }
+                level = usize::saturating_sub(level, 1);
+            }
+            _ => {}
+        }
+    }
+    if from == 0 || level > LEVELS {
+        return None;
+    }
+    shallow.push_str(&text[from..]);
+    Some(shallow)
 }
 
 /// The text with the replacement character for halves of characters.
@@ -88,6 +129,7 @@ fn fraction(time: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::coordination::v1::Lease;
+    use k8s_openapi::api::resource::v1::ResourceClaim;
 
     use super::*;
     use crate::{everything, parse};
@@ -142,6 +184,28 @@ mod tests {
             assert!(parse::<Lease>(&text(broken), everything).is_err());
             assert!(parse::<Lease>(broken, everything).is_err());
         }
+    }
+
+    /// The attack: a claim whose parameters, or owners of fields, are nested deeper than a parser reads.
+    #[test]
+    fn regression_what_is_nested_too_deep_is_left_out() {
+        let claim = |levels: usize| {
+            let (open, close) = ("[".repeat(levels), "]".repeat(levels));
+            format!(
+                r#"{{"metadata": {{"name": "c", "managedFields": [{{"fieldsV1": {{"f:a\"[": {open}"}}"{close}}}}}]}},
+                "spec": {{"devices": {{"config": [{{"opaque": {{"driver": "d", "parameters": {{"a": {open}{close}, "b": 1}}}}}}]}}}}}}"#
+            )
+        };
+        for levels in [1, 90, 120, 5000] {
+            let read: ResourceClaim = parse(&claim(levels), everything).unwrap();
+            assert_eq!(read.metadata.name.as_deref(), Some("c"));
+            let config = read.spec.devices.config.unwrap();
+            let parameters = &config[0].opaque.as_ref().unwrap().parameters.0;
+            assert_eq!(parameters["b"], 1);
+            assert!(parameters["a"].is_array());
+        }
+        let open = claim(5000).replace(']', "");
+        assert!(parse::<ResourceClaim>(&open, everything).is_err());
     }
 
     #[test]
