@@ -268,3 +268,45 @@ async fn regression_names_that_clients_choose_are_no_labels() {
     let chosen: Vec<&str> = chosen.lines().filter(|it| it.contains("chosen")).collect();
     assert!(chosen.is_empty(), "{chosen:?}");
 }
+
+/// The attack: a tenant binds a large role to itself many times, and asks for its rules. They were copied and told once for each
+/// binding, hundreds of megabytes.
+#[tokio::test]
+async fn regression_the_rules_of_a_user_are_told_up_to_a_bound() {
+    let server = server_with_objects().await;
+    let names: Vec<String> = (0..20_000).map(|it| format!("name-{it:020}")).collect();
+    let rule =
+        json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": names});
+    let create = async |kind: &str, object: Value| {
+        let path = format!("{RBAC}/namespaces/team/{kind}");
+        let (code, made) = admin(&server, "POST", &path, object).await;
+        assert_eq!(code, 201, "{made}");
+    };
+    let role = json!({"metadata": {"name": "large"}, "rules": [rule]});
+    create("roles", role).await;
+    for number in 0..20 {
+        let binding = json!({
+            "metadata": {"name": format!("large-{number}")},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "large"},
+            "subjects": [{"kind": "User", "name": "jane", "apiGroup": "rbac.authorization.k8s.io"}],
+        });
+        create("rolebindings", binding).await;
+    }
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
+    let body = json!({"spec": {"namespace": "team"}}).to_string();
+    let jane = user("jane");
+    let (code, review) = crate::send(
+        &server,
+        jane,
+        "POST",
+        path,
+        "application/json",
+        body.as_bytes(),
+    )
+    .await;
+    assert_eq!(code, 201, "{review}");
+    assert_eq!(review["status"]["incomplete"], true);
+    assert!(review["status"]["evaluationError"].is_string());
+    let told = review["status"].to_string().len();
+    assert!((1 << 20..8 << 20).contains(&told), "{told}");
+}
