@@ -22,10 +22,13 @@ use futures::future::try_join_all;
 use tokio_util::sync::CancellationToken;
 
 mod audit;
+mod clients;
 mod flags;
 mod hint;
 mod limits;
 mod trust;
+
+use clients::ClientAuthorities;
 
 /// Flags of `allot apiserver`.
 #[derive(Debug, clap::Args)]
@@ -288,7 +291,8 @@ pub async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<R
     config.advertise = Some(advertised);
     let server = Server::new(backend, config);
     server.bootstrap().await?;
-    let clients = client_authorities(args, &authority)?;
+    let client_authorities = ClientAuthorities::of(&authority, args.client_ca_file.clone());
+    let clients = client_authorities.read().await?;
     trust::publish(&server, &clients).await?;
     let url = format!("https://{host}");
     let kubeconfig = args
@@ -301,6 +305,8 @@ pub async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<R
     let served =
         listeners.map(|it| serve::serve(server.clone(), it, tls.clone(), shutdown.clone()));
     let served: Vec<_> = served.collect();
+    let follow = client_authorities.follow(server.clone(), tls, clients);
+    tokio::spawn(shutdown.run_until_cancelled_owned(follow));
     let task = tokio::spawn(async move { try_join_all(served).await.map(drop) });
     Ok(Running {
         url,
@@ -311,20 +317,6 @@ pub async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<R
         authority,
         task,
     })
-}
-
-/// The CA certificates (PEM) for clients: the server's own, and those of `--client-ca-file`.
-fn client_authorities(args: &Args, authority: &Authority) -> anyhow::Result<String> {
-    let mut all = authority.certificate().to_owned();
-    if let Some(file) = &args.client_ca_file {
-        let more = std::fs::read_to_string(file)
-            .with_context(|| format!("--client-ca-file: cannot read {}", file.display()))?;
-        if !all.ends_with('\n') {
-            all.push('\n');
-        }
-        all.push_str(&more);
-    }
-    Ok(all)
 }
 
 /// The directory of the server when it runs alone.

@@ -10,7 +10,7 @@ use http::{Response, StatusCode};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
 use crate::panics;
-use crate::unread::Unread;
+use crate::unread::Account;
 
 mod paced;
 
@@ -137,11 +137,11 @@ impl Body {
     }
 
     /// Counts a complete body for its connection until it is sent; false if the connection can hold no more.
-    pub(crate) fn count(&mut self, unread: &Arc<Unread>) -> bool {
+    pub(crate) fn count(&mut self, account: &Account) -> bool {
         let Content::Whole(Some(bytes)) = &mut self.content else {
             return true;
         };
-        let Some(counted) = unread.give(bytes) else {
+        let Some(counted) = account.give(bytes) else {
             return false;
         };
         *bytes = counted;

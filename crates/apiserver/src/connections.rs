@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::CancellationToken;
 
 use crate::shares::largest;
-use crate::unread::{Owner, Pool, Unread};
+use crate::unread::{Account, Pool, Unread};
 
 /// How often the log reports that there are too many.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -36,8 +36,8 @@ pub struct Connection {
     pub abort: CancellationToken,
     /// The bytes of answers that it has not sent.
     pub(crate) unread: Arc<Unread>,
-    /// Whose share of the connections it is.
-    owner: Arc<Owner>,
+    /// Whose share of the connections it is, as of its last request.
+    owner: Mutex<Arc<str>>,
     requests: Mutex<Requests>,
 }
 
@@ -62,8 +62,25 @@ impl Connection {
     }
 
     /// Notes whose request came on it.
-    pub fn used_by(&self, owner: &str) {
-        self.owner.set(owner);
+    pub fn used_by(&self, owner: &str) -> Arc<str> {
+        let mut noted = self.owner.lock();
+        if &**noted != owner {
+            *noted = owner.into();
+        }
+        noted.clone()
+    }
+
+    fn owner(&self) -> Arc<str> {
+        self.owner.lock().clone()
+    }
+
+    /// Where answers to a user count until they are sent. Those to a client that has proven no identity count for the user
+    /// of the connection's last request that did.
+    pub(crate) fn account(&self, owner: Option<Arc<str>>) -> Account {
+        Account {
+            unread: self.unread.clone(),
+            owner: owner.unwrap_or_else(|| self.owner()),
+        }
     }
 
     /// Marks an upgraded connection: it is never idle again, and keeps its slot until its stream ends.
@@ -146,12 +163,12 @@ impl Connections {
             }
         }
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let (owner, abort) = (Owner::new(), CancellationToken::new());
+        let abort = CancellationToken::new();
         let connection = Arc::new(Connection {
             peer,
-            unread: Unread::new(self.unread.clone(), owner.clone(), abort.clone()),
+            unread: Unread::new(self.unread.clone(), abort.clone()),
             abort,
-            owner,
+            owner: Mutex::new("".into()),
             requests: Mutex::new(Requests {
                 active: 0,
                 upgraded: false,
@@ -192,7 +209,7 @@ impl Connections {
         let owners: Vec<(u64, Arc<str>)> = open
             .iter()
             .filter(|(_, connection)| !connection.requests.lock().upgraded)
-            .map(|(id, connection)| (*id, connection.owner.get()))
+            .map(|(id, connection)| (*id, connection.owner()))
             .collect();
         // Those without a proven identity are one owner: busy ones have answers that their client does not take.
         let Some(most) = largest(owners.iter().map(|(_, owner)| &**owner), self.limit) else {

@@ -9,7 +9,7 @@ use allot_schema::types::Type;
 use http::Response;
 use serde_json::{Value, json};
 
-use crate::auth::{AuthorizerAttributes, Decision};
+use crate::auth::{AuthorizerAttributes, Decision, Scope};
 use crate::body::Body;
 use crate::config::AuthorizationMode;
 use crate::context::Call;
@@ -26,6 +26,8 @@ use selectors::{field_selector, ignored};
 /// The message for an unknown token.
 const UNKNOWN_TOKEN: &str = "invalid bearer token";
 const AUTHORIZATION: &str = "authorization.k8s.io";
+/// The memory of the rules that a review tells. A user may hold any number of roles, each as large as an object.
+const MOST_RULES: usize = 8 << 20;
 
 /// The answer to a review.
 ///
@@ -232,18 +234,19 @@ async fn rules(call: &Call<'_>, namespace: &str) -> Result<Value> {
             "no namespace on request",
         ));
     }
-    let rules = call
-        .core
-        .authorizer
-        .rules_for(call.core, &call.request.user, namespace)
-        .await?;
-    let (urls, resources): (Vec<_>, Vec<_>) = rules.iter().partition(|rule| !rule.urls.is_empty());
-    let list = |rules: Vec<&crate::auth::Rule>| {
-        rules
-            .into_iter()
-            .map(crate::auth::Rule::to_json)
-            .collect::<Vec<_>>()
-    };
+    let index = call.core.authorizer.index(call.core).await?;
+    let held = index.rules_for(&call.request.user, Scope::Namespace(namespace));
+    let (mut urls, mut resources, mut size) = (Vec::new(), Vec::new(), 0);
+    for rule in &held {
+        size += rule.size();
+        if size > MOST_RULES {
+            break;
+        }
+        match rule.urls.is_empty() {
+            true => resources.push(rule.to_json()),
+            false => urls.push(rule.to_json()),
+        }
+    }
     // What a node may do follows from its pods: it cannot be listed.
     let by_graph = call.request.user.node_identity().is_some()
         && call
@@ -252,10 +255,12 @@ async fn rules(call: &Call<'_>, namespace: &str) -> Result<Value> {
             .authorization
             .contains(&AuthorizationMode::Node);
     let mut status = json!({
-        "resourceRules": list(resources), "nonResourceRules": list(urls), "incomplete": by_graph,
+        "resourceRules": resources, "nonResourceRules": urls, "incomplete": by_graph || size > MOST_RULES,
     });
     if by_graph {
         status["evaluationError"] = "node authorizer does not support user rule resolution".into();
+    } else if size > MOST_RULES {
+        status["evaluationError"] = "there are too many rules to tell all of them".into();
     }
     Ok(status)
 }

@@ -11,6 +11,7 @@ use http::Request;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use parking_lot::RwLock;
 use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepidle, set_tcp_keepintvl};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
@@ -36,9 +37,19 @@ const KEEP_ALIVE: Duration = Duration::from_secs(180);
 /// After the system has refused a connection and no other could be closed.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
-/// How the server speaks TLS, and whose client certificates prove identities.
+/// How the server speaks TLS, and whose client certificates prove identities. Clones share the latter, which can change.
 #[derive(Debug, Clone)]
-pub struct Tls {
+pub struct Tls(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    current: RwLock<Current>,
+}
+
+#[derive(Debug, Clone)]
+struct Current {
     config: Arc<rustls::ServerConfig>,
     authorities: Option<Authorities>,
 }
@@ -46,7 +57,23 @@ pub struct Tls {
 impl Tls {
     /// What the handshake needs.
     pub fn config(&self) -> Arc<rustls::ServerConfig> {
-        self.config.clone()
+        self.0.current.read().config.clone()
+    }
+
+    fn authorities(&self) -> Option<Authorities> {
+        self.0.current.read().authorities.clone()
+    }
+
+    /// From now on client certificates of these authorities (PEM) prove identities, and those of others do no longer: also on
+    /// connections that are open.
+    ///
+    /// # Errors
+    /// Malformed PEM; the present authorities stay.
+    pub fn trust(&self, client_ca: &str) -> io::Result<()> {
+        let Shared { chain, key, .. } = &*self.0;
+        let new = Current::new(chain, key, Some(client_ca))?;
+        *self.0.current.write() = new;
+        Ok(())
     }
 }
 
@@ -55,34 +82,52 @@ impl Tls {
 /// # Errors
 /// Malformed PEM.
 pub fn tls(identity: &Identity, client_ca: Option<&str>) -> io::Result<Tls> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let bad = |error: &dyn std::fmt::Display| io::Error::other(error.to_string());
     let chain: Vec<CertificateDer<'static>> =
         CertificateDer::pem_slice_iter(identity.certificate.as_bytes())
             .collect::<Result<_, _>>()
             .map_err(|error| bad(&error))?;
     let key =
         PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).map_err(|error| bad(&error))?;
-    let builder = rustls::ServerConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
-        .map_err(|error| bad(&error))?;
-    let authorities = client_ca
-        .map(|ca| Authorities::read(ca.as_bytes(), provider))
-        .transpose()
-        .map_err(|error| bad(&error))?;
-    let builder = match &authorities {
-        Some(authorities) => builder.with_client_cert_verifier(authorities.handshake()),
-        None => builder.with_no_client_auth(),
-    };
-    let mut config = builder
-        .with_single_cert(chain, key)
-        .map_err(|error| bad(&error))?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    let config = Arc::new(config);
-    Ok(Tls {
-        config,
-        authorities,
-    })
+    let current = RwLock::new(Current::new(&chain, &key, client_ca)?);
+    Ok(Tls(Arc::new(Shared {
+        chain,
+        key,
+        current,
+    })))
+}
+
+impl Current {
+    fn new(
+        chain: &[CertificateDer<'static>],
+        key: &PrivateKeyDer<'static>,
+        client_ca: Option<&str>,
+    ) -> io::Result<Self> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = rustls::ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| bad(&error))?;
+        let authorities = client_ca
+            .map(|ca| Authorities::read(ca.as_bytes(), provider))
+            .transpose()
+            .map_err(|error| bad(&error))?;
+        let builder = match &authorities {
+            Some(authorities) => builder.with_client_cert_verifier(authorities.handshake()),
+            None => builder.with_no_client_auth(),
+        };
+        let mut config = builder
+            .with_single_cert(chain.to_vec(), key.clone_key())
+            .map_err(|error| bad(&error))?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let config = Arc::new(config);
+        Ok(Self {
+            config,
+            authorities,
+        })
+    }
+}
+
+fn bad(error: &dyn std::fmt::Display) -> io::Error {
+    io::Error::other(error.to_string())
 }
 
 /// Accepts connections until `shutdown`, then drains.
@@ -162,7 +207,7 @@ async fn one(
     shutdown: &CancellationToken,
 ) {
     let limits = server.0.config.limits.clone();
-    let acceptor = TlsAcceptor::from(tls.config);
+    let acceptor = TlsAcceptor::from(tls.config());
     let handshake = tokio::time::timeout(limits.handshake_timeout, acceptor.accept(stream));
     let stream = match handshake.await {
         Ok(Ok(stream)) => stream,
@@ -170,24 +215,20 @@ async fn one(
         Err(_) => return tracing::debug!(%peer, "TLS handshake took too long"),
     };
     let session = stream.get_ref().1;
-    let presented = match (&tls.authorities, session.peer_certificates()) {
-        (Some(authorities), Some(chain)) => Some((authorities.clone(), Presented::new(chain))),
-        _ => None,
-    };
-    let presented = Arc::new(presented);
+    let presented = Arc::new(session.peer_certificates().map(Presented::new));
     let http2 = session.alpn_protocol() == Some(b"h2");
     let connection = place.connection.clone();
     let counters = server.0.counters.clone();
     let service = service_fn(move |request: Request<hyper::body::Incoming>| {
-        let (server, presented) = (server.clone(), presented.clone());
+        let (server, tls, presented) = (server.clone(), tls.clone(), presented.clone());
         let in_flight = connection.request();
         let connection = connection.clone();
         async move {
-            let user = match &*presented {
-                Some((authorities, presented)) => presented
-                    .identity(authorities, UnixTime::now())
+            let user = match (&*presented, tls.authorities()) {
+                (Some(presented), Some(authorities)) => presented
+                    .identity(&authorities, UnixTime::now())
                     .map(|identity| identity.map(certificate::user_of)),
-                None => Ok(None),
+                _ => Ok(None),
             };
             if let Err(error) = &user {
                 tracing::debug!(%peer, %error, "client certificate is of no use");

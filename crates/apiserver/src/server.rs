@@ -96,6 +96,7 @@ impl Server {
             request,
             distrusted,
             connection: connection.clone(),
+            owner: None,
             flow: None,
             seat: None,
             audit: None,
@@ -123,6 +124,7 @@ impl Server {
         upload.discard(&self.0.discards);
         let Exchange {
             request,
+            owner,
             flow,
             seat,
             audit,
@@ -154,7 +156,9 @@ impl Server {
             response.body_mut().hold(Box::new(watching));
         }
         if !request.in_process {
-            response = self.paced(response, &request, connection, seat).await;
+            response = self
+                .paced(response, &request, connection, owner, seat)
+                .await;
         }
         let registry = self.0.registry.load();
         let resource = registry.get(&info.group, &info.resource);
@@ -218,14 +222,16 @@ impl Server {
         mut response: Response<Body>,
         request: &Incoming,
         connection: Option<Arc<Connection>>,
+        owner: Option<Arc<str>>,
         seat: Option<Seat>,
     ) -> Response<Body> {
+        let account = connection.as_ref().map(|it| it.account(owner));
         let whole = response.body().whole_size();
         if whole.is_some_and(|size| size <= CHUNK) {
-            let Some(connection) = &connection else {
+            let (Some(connection), Some(account)) = (&connection, &account) else {
                 return response;
             };
-            if response.body_mut().count(&connection.unread) {
+            if response.body_mut().count(account) {
                 response.body_mut().hold(Box::new(connection.request()));
                 return response;
             }
@@ -235,8 +241,7 @@ impl Server {
                 Err(error) => response = error_response(&error, request),
             }
         }
-        let unread = connection.as_ref().map(|connection| &connection.unread);
-        let unread = unread.filter(|_| !response.body().is_reserved()).cloned();
+        let account = account.filter(|_| !response.body().is_reserved());
         if let Some(connection) = &connection {
             response.body_mut().hold(Box::new(connection.request()));
         }
@@ -247,7 +252,7 @@ impl Server {
             stall: self.0.config.limits.stall_timeout,
             until: request.deadline,
             connection: connection.map(|connection| connection.abort.clone()),
-            unread,
+            account,
             counters: self.0.counters.clone(),
         };
         response.map(|body| body.paced(pace))
@@ -289,6 +294,7 @@ impl Server {
             request,
             distrusted,
             connection,
+            owner: owned_by,
             flow,
             seat,
             audit,
@@ -312,7 +318,7 @@ impl Server {
         request.user = user;
         // A request that proves no identity does not take its connection out of another user's share.
         if let (Some(connection), None) = (connection, &refused) {
-            connection.used_by(owner(&request.user));
+            *owned_by = Some(connection.used_by(owner(&request.user)));
         }
         if let Some(log) = &core.config.audit {
             *audit = log.begin(request, jiff::Timestamp::now());
@@ -417,6 +423,8 @@ struct Exchange {
     distrusted: bool,
     /// The connection that it came on.
     connection: Option<Arc<Connection>>,
+    /// The user that its answer counts for: the caller, whatever user it acts as.
+    owner: Option<Arc<str>>,
     /// The flow schema and priority level of the request.
     flow: Option<Classified>,
     /// Its right to be served.

@@ -4,7 +4,8 @@
 //! full; over HTTP/2 that is a piece for each stream. Every piece counts until the connection has sent it. What a
 //! connection holds beyond a small allowance counts against a pool that all connections share. When the pool is
 //! exhausted, a connection accepts more only after its client has read what the connection holds, or if another user holds
-//! more than a part of the pool: of that user's connections the slowest one ends.
+//! more than a part of the pool: of that user's connections the slowest one ends. A piece counts for the user whose request it
+//! answers, whatever other requests come on the connection.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -34,14 +35,18 @@ pub struct Pool {
 /// A connection that holds more than its allowance.
 #[derive(Debug)]
 struct Holder {
-    owner: Arc<str>,
-    /// So many bytes more.
+    /// What it holds for whom: requests of several users may come on one connection.
+    owners: Owners,
+    /// So many bytes more than its allowance.
     beyond: usize,
     /// When it has last sent something, or else exceeded its allowance.
     since: Instant,
     /// Ends it.
     abort: CancellationToken,
 }
+
+/// How many bytes a connection holds for each user.
+type Owners = HashMap<Arc<str>, usize>;
 
 impl Pool {
     /// A pool of `most` bytes beyond the allowances.
@@ -73,7 +78,9 @@ impl Pool {
         }
         let mut of_owners: HashMap<&str, usize> = HashMap::new();
         for holder in holders.values() {
-            *of_owners.entry(&holder.owner).or_default() += holder.beyond;
+            for (owner, held) in &holder.owners {
+                *of_owners.entry(owner).or_default() += (*held).min(holder.beyond);
+            }
         }
         let most = of_owners
             .into_iter()
@@ -84,11 +91,14 @@ impl Pool {
         if greedy == owner || held <= self.most / PART {
             return false;
         }
-        let own = holders
-            .iter()
-            .filter(|(_, holder)| &*holder.owner == greedy);
-        let slowest = own.min_by_key(|(id, holder)| (holder.since, **id));
-        let slowest = slowest.map(|(id, _)| *id);
+        let own = holders.iter().filter_map(|(id, holder)| {
+            let held = *holder.owners.get(greedy)?;
+            let is_of_others = holder.owners.values().any(|other| *other > held);
+            Some((is_of_others, holder.since, *id))
+        });
+        // A connection that others have in common with the user ends if there is none of its own.
+        let slowest = own.min();
+        let slowest = slowest.map(|(_, _, id)| id);
         if let Some(holder) = slowest.and_then(|id| holders.remove(&id)) {
             change(&self.beyond, holder.beyond, 0);
             holder.abort.cancel();
@@ -97,24 +107,17 @@ impl Pool {
     }
 }
 
-/// Whose share a connection is, as of its last request.
-#[derive(Debug)]
-pub(crate) struct Owner(Mutex<Arc<str>>);
+/// Where an answer counts: the connection that holds it, and the user whose request it answers.
+#[derive(Clone)]
+pub(crate) struct Account {
+    pub unread: Arc<Unread>,
+    pub owner: Arc<str>,
+}
 
-impl Owner {
-    pub fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new("".into())))
-    }
-
-    pub fn get(&self) -> Arc<str> {
-        self.0.lock().clone()
-    }
-
-    pub fn set(&self, owner: &str) {
-        let mut noted = self.0.lock();
-        if &**noted != owner {
-            *noted = owner.into();
-        }
+impl Account {
+    /// Counts a complete answer until it is dropped; `None` if the connection can hold no more.
+    pub fn give(&self, bytes: &Bytes) -> Option<Bytes> {
+        self.unread.give(&self.owner, bytes)
     }
 }
 
@@ -122,7 +125,6 @@ impl Owner {
 pub(crate) struct Unread {
     pool: Arc<Pool>,
     id: u64,
-    owner: Arc<Owner>,
     abort: CancellationToken,
     state: Mutex<State>,
 }
@@ -130,6 +132,7 @@ pub(crate) struct Unread {
 #[derive(Default)]
 struct State {
     held: usize,
+    owners: Owners,
     /// When each complete answer among them was passed to the connection, the oldest first.
     answers: BTreeMap<u64, Instant>,
     /// The streams that wait until the connection can hold more.
@@ -147,25 +150,23 @@ impl State {
 
 impl Unread {
     /// Those of a connection that `abort` ends.
-    pub fn new(pool: Arc<Pool>, owner: Arc<Owner>, abort: CancellationToken) -> Arc<Self> {
+    pub fn new(pool: Arc<Pool>, abort: CancellationToken) -> Arc<Self> {
         Arc::new(Unread {
             id: pool.next.fetch_add(1, Ordering::Relaxed),
             pool,
-            owner,
             abort,
             state: Mutex::default(),
         })
     }
 
-    /// Counts a complete answer until it is dropped; `None` if the connection can hold no more.
-    pub fn give(self: &Arc<Self>, bytes: &Bytes) -> Option<Bytes> {
+    fn give(self: &Arc<Self>, owner: &Arc<str>, bytes: &Bytes) -> Option<Bytes> {
         let mut state = self.state.lock();
-        if !self.makes_room(&state) {
+        if !self.makes_room(&state, owner) {
             return None;
         }
         let number = state.number();
         state.answers.insert(number, Instant::now());
-        Some(self.count(&mut state, bytes.clone(), Some(number)))
+        Some(self.count(&mut state, owner, bytes.clone(), Some(number)))
     }
 
     /// How long the oldest of the complete answers has been held.
@@ -179,14 +180,22 @@ impl Unread {
     }
 
     /// The same, at the expense of a user that holds too much.
-    fn makes_room(&self, state: &State) -> bool {
-        self.has_room(state) || self.pool.make_room(&self.owner.get())
+    fn makes_room(&self, state: &State, owner: &str) -> bool {
+        self.has_room(state) || self.pool.make_room(owner)
     }
 
-    fn count(self: &Arc<Self>, state: &mut State, bytes: Bytes, answer: Option<u64>) -> Bytes {
+    fn count(
+        self: &Arc<Self>,
+        state: &mut State,
+        owner: &Arc<str>,
+        bytes: Bytes,
+        answer: Option<u64>,
+    ) -> Bytes {
+        *state.owners.entry(owner.clone()).or_default() += bytes.len();
         self.set(state, state.held + bytes.len());
         Bytes::from_owner(Piece {
             of: self.clone(),
+            owner: owner.clone(),
             bytes,
             answer,
         })
@@ -197,12 +206,12 @@ impl Unread {
         change(&self.pool.held, before, held);
         let beyond = |held: usize| held.saturating_sub(UNREAD);
         if beyond(before) > 0 || beyond(held) > 0 {
-            self.note(beyond(held), held < before);
+            self.note(&state.owners, beyond(held), held < before);
         }
     }
 
     /// Tells the pool how much is beyond the allowance. That of a connection that was ended counts no longer.
-    fn note(&self, beyond: usize, has_sent: bool) {
+    fn note(&self, owners: &Owners, beyond: usize, has_sent: bool) {
         let mut holders = self.pool.holders.lock();
         let known = holders.remove(&self.id);
         let counted = known.as_ref().map_or(0, |known| known.beyond);
@@ -214,7 +223,7 @@ impl Unread {
         if beyond > 0 {
             let since = known.map(|known| known.since).filter(|_| !has_sent);
             let holder = Holder {
-                owner: self.owner.get(),
+                owners: owners.clone(),
                 beyond,
                 since: since.unwrap_or_else(Instant::now),
                 abort: self.abort.clone(),
@@ -234,6 +243,8 @@ fn change(counter: &AtomicUsize, before: usize, after: usize) {
 /// Bytes that a connection holds.
 struct Piece {
     of: Arc<Unread>,
+    /// Whose request it answers.
+    owner: Arc<str>,
     bytes: Bytes,
     /// The number of the answer, if they are a complete one.
     answer: Option<u64>,
@@ -248,6 +259,12 @@ impl AsRef<[u8]> for Piece {
 impl Drop for Piece {
     fn drop(&mut self) {
         let mut state = self.of.state.lock();
+        if let Some(held) = state.owners.get_mut(&self.owner) {
+            *held -= self.bytes.len();
+            if *held == 0 {
+                state.owners.remove(&self.owner);
+            }
+        }
         let left = state.held - self.bytes.len();
         self.of.set(&mut state, left);
         if let Some(answer) = self.answer {
@@ -267,21 +284,25 @@ impl Drop for Piece {
 /// An answer that a connection receives in pieces.
 pub(crate) struct Stream {
     of: Arc<Unread>,
+    owner: Arc<str>,
     number: u64,
 }
 
 impl Stream {
-    pub fn of(unread: &Arc<Unread>) -> Self {
+    pub fn of(Account { unread, owner }: &Account) -> Self {
         let number = unread.state.lock().number();
-        let of = unread.clone();
-        Stream { of, number }
+        Stream {
+            of: unread.clone(),
+            owner: owner.clone(),
+            number,
+        }
     }
 
     /// Waits until the connection can hold another piece. A stream is woken when its own connection has sent something,
     /// not when another one has: a connection that can hold no more holds at least its allowance, and will send that.
     pub fn poll_room(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut state = self.of.state.lock();
-        if self.of.makes_room(&state) {
+        if self.of.makes_room(&state, &self.owner) {
             return Poll::Ready(());
         }
         let waker = context.waker().clone();
@@ -294,7 +315,8 @@ impl Stream {
 
     /// Counts the next piece, whatever its size, until it is dropped.
     pub fn count(&self, bytes: Bytes) -> Bytes {
-        self.of.count(&mut self.of.state.lock(), bytes, None)
+        self.of
+            .count(&mut self.of.state.lock(), &self.owner, bytes, None)
     }
 }
 
@@ -306,125 +328,4 @@ impl Drop for Stream {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::future::poll_fn;
-
-    use super::*;
-
-    const HALF: usize = UNREAD / 2;
-
-    fn bytes(size: usize) -> Bytes {
-        vec![b'x'; size].into()
-    }
-
-    /// A connection of a user.
-    fn connection(pool: &Arc<Pool>, user: &str) -> Arc<Unread> {
-        let owner = Owner::new();
-        owner.set(user);
-        Unread::new(pool.clone(), owner, CancellationToken::new())
-    }
-
-    #[test]
-    fn answers_count_until_they_are_dropped() {
-        let pool = Pool::new(UNREAD);
-        let unread = connection(&pool, "jane");
-        let mut given = Vec::new();
-        // An allowance and the pool, in halves.
-        for _ in 0..4 {
-            given.push(unread.give(&bytes(HALF)).unwrap());
-        }
-        assert_eq!(given[0], bytes(HALF));
-        assert!(unread.give(&bytes(1)).is_none());
-        assert_eq!(pool.held(), 2 * UNREAD);
-        assert!(unread.oldest().is_some());
-        // Another connection still has its allowance, and no more.
-        let other = connection(&pool, "jane");
-        let of_other = [other.give(&bytes(UNREAD - 1)), other.give(&bytes(2))];
-        assert!(of_other.iter().all(Option::is_some));
-        assert!(other.give(&bytes(1)).is_none());
-        // A part of an answer keeps the whole answer.
-        let part = given[0].slice(..1);
-        given.remove(0);
-        assert!(unread.give(&bytes(1)).is_none());
-        drop(part);
-        drop(of_other);
-        given.push(unread.give(&bytes(1)).unwrap());
-        drop(given);
-        assert_eq!(pool.held(), 0);
-        assert_eq!(pool.beyond.load(Ordering::Relaxed), 0);
-        assert!(unread.oldest().is_none());
-    }
-
-    #[tokio::test]
-    async fn a_stream_waits_for_what_its_connection_sends() {
-        let pool = Pool::new(0);
-        let unread = connection(&pool, "jane");
-        let stream = Stream::of(&unread);
-        poll_fn(|context| stream.poll_room(context)).await;
-        let piece = stream.count(bytes(3 * UNREAD));
-        assert_eq!(pool.held(), 3 * UNREAD);
-        let waiting = tokio::spawn(async move {
-            poll_fn(|context| stream.poll_room(context)).await;
-            stream
-        });
-        while unread.state.lock().waiting.is_empty() {
-            tokio::task::yield_now().await;
-        }
-        assert!(!waiting.is_finished());
-        drop(piece);
-        let stream = waiting.await.unwrap();
-        drop(stream);
-        assert_eq!(pool.held(), 0);
-    }
-
-    /// A stream that its client cancels while it waits leaves no waker behind.
-    #[test]
-    fn a_stream_that_ends_does_not_wait() {
-        let unread = connection(&Pool::new(0), "jane");
-        let held = unread.give(&bytes(UNREAD));
-        let mut context = Context::from_waker(Waker::noop());
-        let stream = Stream::of(&unread);
-        assert!(stream.poll_room(&mut context).is_pending());
-        assert_eq!(unread.state.lock().waiting.len(), 1);
-        drop(stream);
-        assert!(unread.state.lock().waiting.is_empty());
-        drop(held);
-    }
-
-    /// While one user held the whole pool, the streams of another user's connection waited for a slow one among them, and ended as
-    /// if they had not been read.
-    #[test]
-    fn regression_a_user_that_holds_the_pool_makes_room_for_others() {
-        let pool = Pool::new(5 * UNREAD);
-        let eve: Vec<_> = (0..3).map(|_| connection(&pool, "eve")).collect();
-        let give = |from: usize, size: usize| eve[from].give(&bytes(size)).unwrap();
-        let (sent, left) = (give(0, UNREAD), give(0, 2 * UNREAD));
-        let held = [left, give(1, 3 * UNREAD), give(2, 3 * UNREAD)];
-        // Of the connections the first one has sent something last.
-        drop(sent);
-        assert_eq!(pool.beyond.load(Ordering::Relaxed), 5 * UNREAD);
-        let ended = || {
-            eve.iter()
-                .map(|it| it.abort.is_cancelled())
-                .collect::<Vec<_>>()
-        };
-        let jane = connection(&pool, "jane");
-        let slow = jane.give(&bytes(UNREAD));
-        assert!(slow.is_some() && ended() == [false; 3]);
-        let mut context = Context::from_waker(Waker::noop());
-        let stream = Stream::of(&jane);
-        assert!(stream.poll_room(&mut context).is_ready());
-        assert_eq!(ended(), [false, true, false]);
-        let piece = stream.count(bytes(UNREAD));
-        // If it is she that holds most, she waits.
-        drop(held);
-        let other = connection(&pool, "jane");
-        let most = other.give(&bytes(6 * UNREAD));
-        assert!(most.is_some());
-        assert!(stream.poll_room(&mut context).is_pending());
-        drop((slow, piece, most));
-        assert_eq!(pool.held(), 0);
-        assert_eq!(pool.beyond.load(Ordering::Relaxed), 0);
-        assert!(pool.holders.lock().is_empty());
-    }
-}
+mod tests;

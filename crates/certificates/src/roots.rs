@@ -107,6 +107,11 @@ impl Signs {
     }
 }
 
+/// Whether a certificate is valid at a time; one that cannot be read is not.
+pub fn is_valid(der: &[u8], now: UnixTime) -> bool {
+    Validity::read(der).is_some_and(|it| it.has_begun(now) && !it.has_ended(now))
+}
+
 /// A time as certificates have it.
 pub(crate) fn seconds(time: UnixTime) -> i64 {
     i64::try_from(time.as_secs()).unwrap_or(i64::MAX)

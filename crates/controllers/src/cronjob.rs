@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::Error;
 use crate::job::Object as Job;
 use crate::kit::api::{self, Delete};
-use crate::kit::clock::{Clock, rfc3339, until};
+use crate::kit::clock::{Clock, rfc3339, shifted, until};
 use crate::kit::context::{Context, Task};
 use crate::kit::events::{Level, Recorder, reference};
 use crate::kit::informer::{Informer, Key, key, key_of};
@@ -185,7 +185,7 @@ impl CronJobs {
             .starting_deadline_seconds
             .map(SignedDuration::from_secs);
         if let Some(deadline) = deadline {
-            since = since.max(now - deadline);
+            since = since.max(shifted(now, -deadline));
         }
         let Some(first) = schedule.next_after(since, &zone) else {
             let why = "time difference between two schedules is less than 1 second";

@@ -220,7 +220,7 @@ impl Deployments {
         size: i32,
     ) -> Result<bool, Error> {
         let now = size_of(set);
-        let max = limits.replicas + limits.surge;
+        let max = limits.most();
         let annotated = now.desired == Some(limits.replicas) && now.max == Some(max);
         // As in upstream, the annotations of empty sets are not updated.
         if now.spec == size && (annotated || size == 0) {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use allot_reflector::{Keep, Readable, parse};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use kube::core::ObjectMeta;
 use kube::discovery::{ApiResource, Discovery, Scope, verbs};
 use kube::{Api, Client};
@@ -35,14 +36,35 @@ pub(crate) struct MetaObject {
     pub metadata: ObjectMeta,
 }
 
-/// Drops unused fields that make up most of an object's metadata.
+/// The metadata that is read. The rest makes up most of it, and what its authors write there must not keep an object, or a list
+/// of all in a namespace, from being read.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Lean {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    generation: Option<i64>,
+    creation_timestamp: Option<Time>,
+    deletion_timestamp: Option<Time>,
+    finalizers: Option<Vec<String>>,
+    owner_references: Option<Vec<OwnerReference>>,
+}
+
 fn lean<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
-    let metadata = ObjectMeta::deserialize(deserializer)?;
+    let lean = Lean::deserialize(deserializer)?;
     Ok(ObjectMeta {
-        annotations: None,
-        labels: None,
-        managed_fields: None,
-        ..metadata
+        name: lean.name,
+        namespace: lean.namespace,
+        uid: lean.uid,
+        resource_version: lean.resource_version,
+        generation: lean.generation,
+        creation_timestamp: lean.creation_timestamp,
+        deletion_timestamp: lean.deletion_timestamp,
+        finalizers: lean.finalizers,
+        owner_references: lean.owner_references,
+        ..ObjectMeta::default()
     })
 }
 
@@ -352,5 +374,24 @@ impl Inventory {
             let api = Api::all_with(context.client.clone(), resource);
             tokio::spawn(cache.run(api, stop));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::ObjectList;
+    use serde_json::json;
+
+    use super::*;
+
+    /// The attack: owners of fields that cannot be read. The list of the namespace failed, and it was never empty.
+    #[test]
+    fn regression_unreadable_owners_of_fields_keep_no_namespace() {
+        let deep = (0..120).fold(json!({}), |below, _| json!({"f:a": below}));
+        let owner = json!({"time": "9999-12-31T23:59:59Z", "fieldsV1": deep});
+        let object = json!({"metadata": {"name": "a", "uid": "u", "managedFields": [owner]}});
+        let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": [object]});
+        let list: ObjectList<MetaObject> = serde_json::from_str(&list.to_string()).unwrap();
+        assert_eq!(meta::name(&list.items[0]), "a");
     }
 }

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use crate::Error;
 use crate::kit::api::{self, Part};
-use crate::kit::clock::{Clock, until};
+use crate::kit::clock::{Clock, shifted, until};
 use crate::kit::context::{Context, Task};
 use crate::kit::events::{Level, Recorder, reference};
 use crate::kit::informer::{Change, Informer, Key, key_of};
@@ -241,7 +241,8 @@ impl Nodes {
         } else {
             self.grace
         };
-        let deadline = seen.at + jiff::SignedDuration::try_from(grace).unwrap_or_default();
+        let grace = jiff::SignedDuration::try_from(grace).unwrap_or_default();
+        let deadline = shifted(seen.at, grace);
         let silent = now >= deadline;
         if silent && plan::needs_unknown(&node) {
             let Some(updated) = self.set_unknown(&node, now).await? else {

@@ -10,7 +10,7 @@ use kube::api::PropagationPolicy;
 use crate::Error;
 use crate::job::Object;
 use crate::kit::api::{self, Delete};
-use crate::kit::clock::{Clock, until};
+use crate::kit::clock::{Clock, shifted, until};
 use crate::kit::context::{Context, Task};
 use crate::kit::informer::{Informer, Key, key_of};
 use crate::kit::meta;
@@ -53,7 +53,8 @@ fn expires(job: &Job) -> Option<Timestamp> {
     let done = conditions
         .iter()
         .find(|c| c.status == "True" && matches!(c.type_.as_str(), "Complete" | "Failed"))?;
-    Some(done.last_transition_time.as_ref()?.0 + SignedDuration::from_secs(i64::from(ttl)))
+    let done = done.last_transition_time.as_ref()?.0;
+    Some(shifted(done, SignedDuration::from_secs(i64::from(ttl))))
 }
 
 impl Ttl {

@@ -33,7 +33,7 @@ impl Clock {
             Self::System => Timestamp::now(),
             Self::Tokio { base, start } => {
                 let passed = i64::try_from(start.elapsed().as_nanos()).unwrap_or(i64::MAX);
-                *base + jiff::SignedDuration::from_nanos(passed)
+                shifted(*base, jiff::SignedDuration::from_nanos(passed))
             }
         }
     }
@@ -54,6 +54,13 @@ pub fn rfc3339(at: Timestamp) -> String {
     jiff::fmt::strtime::format("%Y-%m-%dT%H:%M:%SZ", at).unwrap_or_else(|_| at.to_string())
 }
 
+/// A time later by a duration, or earlier if that is negative; beyond the range of times its end. Objects hold the times and
+/// durations of their authors.
+pub fn shifted(at: Timestamp, by: jiff::SignedDuration) -> Timestamp {
+    // Only units of the calendar are errors.
+    at.saturating_add(by).unwrap_or(at)
+}
+
 /// How long from `now` until `at`; zero if it has passed.
 pub fn until(now: Timestamp, at: Timestamp) -> std::time::Duration {
     std::time::Duration::try_from(at.duration_since(now)).unwrap_or_default()
@@ -62,4 +69,22 @@ pub fn until(now: Timestamp, at: Timestamp) -> std::time::Duration {
 /// How long ago `at` was; zero if it is in the future.
 pub fn since(now: Timestamp, at: Timestamp) -> std::time::Duration {
     until(at, now)
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+
+    use super::*;
+
+    #[test]
+    fn no_duration_leads_out_of_time() {
+        let now = Timestamp::UNIX_EPOCH;
+        let second = SignedDuration::from_secs(1);
+        assert_eq!(shifted(now, second).as_second(), 1);
+        assert_eq!(shifted(now, -second).as_second(), -1);
+        assert_eq!(shifted(Timestamp::MAX, second), Timestamp::MAX);
+        assert_eq!(shifted(now, SignedDuration::MAX), Timestamp::MAX);
+        assert_eq!(shifted(now, SignedDuration::MIN), Timestamp::MIN);
+    }
 }

@@ -128,6 +128,8 @@ pub struct Tls {
     /// CA certificates (PEM) that verify client certificates. Without them the ones are used that the cluster publishes
     /// in the config map `kube-system/extension-apiserver-authentication`, if the agent may list and watch it.
     pub client_ca_pem: Option<Vec<u8>>,
+    /// A file with them instead, whose changes count at once.
+    pub client_ca_file: Option<PathBuf>,
     /// Serving certificate (PEM); self-signed, as by a kubelet, when absent.
     pub cert_pem: Option<Vec<u8>>,
     /// Its key.

@@ -34,6 +34,8 @@ use serde::de::DeserializeOwned;
 use crate::follow::List;
 use crate::wire;
 
+mod lenient;
+
 /// A kind that is read from text.
 pub trait Readable: Sized {
     /// Whether it is read in protobuf as well, in which fields that the types do not have are left out. False for
@@ -82,11 +84,19 @@ where
     }
 }
 
-/// Reads any type from text; for [`Readable`] of kinds that are not listed here.
+/// Reads any type from text; for [`Readable`] of kinds that are not listed here. What servers accept and the types do not have
+/// becomes what is nearest to it: one object must not end the watch of all.
 ///
 /// # Errors
 /// As [`Readable::read`].
 pub fn parse<T: DeserializeOwned>(text: &str, keep: Keep) -> serde_json::Result<T> {
+    exactly(text, keep).or_else(|error| match lenient::readable(text) {
+        Some(other) => exactly(&other, keep),
+        None => Err(error),
+    })
+}
+
+fn exactly<T: DeserializeOwned>(text: &str, keep: Keep) -> serde_json::Result<T> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let read = lean::read(&mut deserializer, keep)?;
     deserializer.end()?;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use allot_apimachinery::Quantity;
 use allot_node::{Config, ImageMode, PodNetwork, RuntimeKind, Thresholds};
+use anyhow::Context;
 
 use super::bounds;
 
@@ -130,11 +131,10 @@ fn hint(error: allot_node::Error, root: &std::path::Path) -> anyhow::Error {
 
 /// Runs the command until it is done or asked to stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let ca = args
-        .client_ca_file
-        .as_ref()
-        .map(std::fs::read)
-        .transpose()?;
+    if let Some(file) = &args.client_ca_file {
+        let read = std::fs::read(file);
+        read.with_context(|| format!("--client-ca-file: cannot read {}", file.display()))?;
+    }
     let registries = args
         .registries
         .as_deref()
@@ -174,7 +174,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         config.eviction = eviction.clone();
         config.pod_pids_limit = Some(args.pod_max_pids).filter(|it| *it > 0);
         config.listen = Some(args.listen);
-        config.tls.client_ca_pem = ca.clone();
+        config.tls.client_ca_file = args.client_ca_file.clone();
         config.labels = args.label.iter().cloned().collect();
         config.capacity = args.capacity.iter().cloned().collect();
         if args.runtime == RuntimeKind::Simulated && args.nodes > 1 {

@@ -27,6 +27,7 @@ use super::requests;
 
 #[cfg(test)]
 mod tests;
+mod trust;
 
 /// A connection that is idle for this long is pinged; as client-go does.
 const PING_AFTER: Duration = Duration::from_secs(30);
@@ -82,6 +83,7 @@ pub fn connect(
         .headers
         .push((USER_AGENT, HeaderValue::try_from(agent)?));
     if config.proxy_url.is_some() || config.auth_info.exec.is_some() {
+        trust::forget_expired(&mut config);
         return Ok(kube::Client::try_from(config)?);
     }
     let server = config.cluster_url.to_string();
@@ -145,7 +147,7 @@ impl Transport {
         tcp.set_connect_timeout(config.connect_timeout);
         let https = || {
             let builder = hyper_rustls::HttpsConnectorBuilder::new()
-                .with_tls_config(config.rustls_client_config()?)
+                .with_tls_config(trust::tls(config)?)
                 .https_or_http();
             anyhow::Ok(match config.tls_server_name.clone() {
                 None => builder,

@@ -131,7 +131,7 @@ impl Confirmation<'_> {
             namespace => Scope::Namespace(namespace),
         };
         let index = self.core.authorizer.index(self.core).await?;
-        let missing = cover::missing(&index.rules_for(user, scope), rules);
+        let missing = cover::missing(index.rules_for(user, scope), rules);
         if missing.is_empty() {
             return Ok(());
         }

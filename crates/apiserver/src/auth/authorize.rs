@@ -9,7 +9,7 @@ use allot_apimachinery::quote::quote;
 use allot_store::Watcher;
 use tokio::sync::Mutex;
 
-use super::index::{Index, Part, Scope};
+use super::index::{Index, Part};
 use super::node;
 use crate::config::{AuthorizationMode, Config};
 use crate::error::{ApiError, Result};
@@ -259,24 +259,6 @@ impl Authorizer {
             index: index.clone(),
         });
         Ok(index)
-    }
-
-    /// The rules that a user holds in a namespace (and in the whole cluster).
-    ///
-    /// # Errors
-    /// Errors of the store.
-    pub async fn rules_for(
-        &self,
-        core: &ServerState,
-        user: &User,
-        namespace: &str,
-    ) -> Result<Vec<super::Rule>> {
-        let scope = if namespace.is_empty() {
-            Scope::Cluster
-        } else {
-            Scope::Namespace(namespace)
-        };
-        Ok(self.index(core).await?.rules_for(user, scope))
     }
 }
 

@@ -49,11 +49,15 @@ impl Missing {
 }
 
 /// The parts of `wanted`, each one verb on one thing, that no single rule of `held` covers.
-pub(crate) fn missing(held: &[Rule], wanted: &[Rule]) -> Missing {
+pub(crate) fn missing<'a>(held: impl IntoIterator<Item = &'a Rule>, wanted: &[Rule]) -> Missing {
     missing_within(held, wanted, MOST_WORK)
 }
 
-fn missing_within(held: &[Rule], wanted: &[Rule], most_work: usize) -> Missing {
+fn missing_within<'a>(
+    held: impl IntoIterator<Item = &'a Rule>,
+    wanted: &[Rule],
+    most_work: usize,
+) -> Missing {
     let held = Held::of(held);
     let (mut missing, mut work) = (Missing::default(), 0);
     for rule in wanted {
@@ -158,27 +162,25 @@ fn each_part<'a>(
 }
 
 /// Rules by the resources in them.
+#[derive(Default)]
 struct Held<'a> {
     by_resource: HashMap<&'a str, Vec<&'a Rule>>,
     with_urls: Vec<&'a Rule>,
 }
 
 impl<'a> Held<'a> {
-    fn of(rules: &'a [Rule]) -> Self {
-        let mut by_resource: HashMap<&str, Vec<&Rule>> = HashMap::new();
+    fn of(rules: impl IntoIterator<Item = &'a Rule>) -> Self {
+        let mut held = Self::default();
         for rule in rules {
             for resource in &rule.resources {
-                by_resource.entry(resource).or_default().push(rule);
+                held.by_resource.entry(resource).or_default().push(rule);
+            }
+            // Rules of early releases may name objects beside paths; upstream's comparison gives these nothing.
+            if !rule.urls.is_empty() && rule.resource_names.is_empty() {
+                held.with_urls.push(rule);
             }
         }
-        Self {
-            by_resource,
-            // Rules of early releases may name objects beside paths; upstream's comparison gives these nothing.
-            with_urls: rules
-                .iter()
-                .filter(|rule| !rule.urls.is_empty() && rule.resource_names.is_empty())
-                .collect(),
-        }
+        held
     }
 
     /// Whether one rule grants the part. Counts what was compared.

@@ -99,6 +99,20 @@ impl Rule {
         })
     }
 
+    /// About how much memory the rule takes.
+    pub(crate) fn size(&self) -> usize {
+        let lists = [
+            &self.verbs,
+            &self.api_groups,
+            &self.resources,
+            &self.resource_names,
+            &self.urls,
+        ];
+        let texts = lists.into_iter().flatten();
+        let texts: usize = texts.map(|text| size_of::<String>() + text.len()).sum();
+        size_of::<Rule>() + texts
+    }
+
     /// As `SelfSubjectRulesReview` shows it.
     pub fn to_json(&self) -> Value {
         let mut map = serde_json::Map::new();
@@ -362,7 +376,7 @@ impl Index {
     }
 
     /// The rules of all roles that are bound to the user in a scope.
-    pub fn rules_for(&self, user: &User, scope: Scope<'_>) -> Vec<Rule> {
+    pub fn rules_for(&self, user: &User, scope: Scope<'_>) -> Vec<&Rule> {
         let member = Member::of(user);
         self.applicable(scope)
             .filter(|(_, binding)| binding.subject(&member).is_some())
@@ -370,7 +384,6 @@ impl Index {
                 self.role(binding.cluster_role, namespace, &binding.role)
             })
             .flatten()
-            .cloned()
             .collect()
     }
 }

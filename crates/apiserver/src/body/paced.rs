@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Content, Held};
 use crate::answers::Counters;
 use crate::limits::CHUNK;
-use crate::unread::{Stream, Unread};
+use crate::unread::{Account, Stream};
 
 /// The pace of a reader.
 pub(crate) struct ReadDeadlines {
@@ -30,7 +30,7 @@ pub(crate) struct ReadDeadlines {
     /// Ends the connection, if its client still does not read after the body has ended.
     pub connection: Option<CancellationToken>,
     /// Where its pieces are counted, unless they count for a budget already.
-    pub unread: Option<Arc<Unread>>,
+    pub account: Option<Account>,
     /// The counters to update.
     pub counters: Arc<Counters>,
 }
@@ -68,7 +68,7 @@ pub(super) fn start(
     pace: ReadDeadlines,
 ) -> (Arc<MonitoredBody>, Watchdog) {
     let paced = Arc::new(MonitoredBody {
-        stream: pace.unread.as_ref().map(Stream::of),
+        stream: pace.account.as_ref().map(Stream::of),
         counters: pace.counters.clone(),
         state: Mutex::new(State {
             content: Some(content),

@@ -77,7 +77,7 @@ impl Server {
             stall: limits.stall_timeout,
             until: None,
             connection: Some(connection.abort.clone()),
-            unread: Some(connection.unread.clone()),
+            account: Some(connection.account(None)),
             counters: self.0.counters.clone(),
         });
         Response::from_parts(head, body)

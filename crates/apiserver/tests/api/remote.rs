@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 pub struct Remote {
     pub url: String,
     pub authority: Authority,
+    tls: serve::Tls,
     stop: CancellationToken,
     task: tokio::task::JoinHandle<std::io::Result<()>>,
 }
@@ -48,10 +49,11 @@ pub async fn start(directory: &std::path::Path) -> Remote {
     let tls = serve::tls(&identity, Some(authority.certificate())).unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
     let stop = CancellationToken::new();
-    let task = tokio::spawn(serve::serve(server, listener, tls, stop.clone()));
+    let task = tokio::spawn(serve::serve(server, listener, tls.clone(), stop.clone()));
     Remote {
         url,
         authority,
+        tls,
         stop,
         task,
     }
@@ -184,5 +186,36 @@ async fn a_server_that_stops_refuses_new_connections() {
     allot_testing::wait::until("connections are refused", refused).await;
     assert!(!remote.task.is_finished());
     drop(held);
+    remote.stop().await;
+}
+
+/// The authorities of clients were those of the start: a certificate of one that is no longer trusted was good until a restart,
+/// and on open connections as well.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_other_authorities_of_clients_count_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let remote = start(directory.path()).await;
+    let other = Authority::load_or_generate(&directory.path().join("other"), "ca").unwrap();
+    let own = remote.client(None, Some(("first", &[MASTERS])));
+    let theirs = other.client("second", &[MASTERS]).unwrap();
+    let theirs = remote.presenting(None, Some(theirs));
+    let is_known = |client: &kube::Client| {
+        let namespaces = Api::<Namespace>::all(client.clone());
+        async move {
+            match namespaces.get("default").await {
+                Ok(_) => true,
+                Err(kube::Error::Api(status)) if status.code == 401 => false,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    };
+    assert!(is_known(&own).await);
+    assert!(!is_known(&theirs).await);
+    remote.tls.trust(other.certificate()).unwrap();
+    assert!(!is_known(&own).await);
+    assert!(is_known(&theirs).await);
+    remote.tls.trust("no certificate").unwrap_err();
+    assert!(is_known(&theirs).await);
+    drop((own, theirs));
     remote.stop().await;
 }

@@ -4,6 +4,8 @@ use allot_apimachinery::cron::Schedule;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
+use crate::kit::clock::shifted;
+
 #[cfg(test)]
 mod tests;
 
@@ -19,11 +21,11 @@ pub(super) fn last_between(
         let passed = i32::try_from(rounds)
             .ok()
             .and_then(|r| distance.checked_mul(r))?;
-        return (rounds > 0).then(|| since + passed);
+        return (rounds > 0).then(|| shifted(since, passed));
     }
     // Search from successively closer starts, so that years of missed times cost a few steps.
     for back in [60, 3600, 86_400, 31 * 86_400] {
-        let near = now - SignedDuration::from_secs(back);
+        let near = shifted(now, -SignedDuration::from_secs(back));
         if near <= since {
             break;
         }

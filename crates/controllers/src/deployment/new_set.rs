@@ -38,7 +38,8 @@ impl Deployments {
             return Ok((new, None));
         }
         let namespace = meta::namespace(deployment);
-        let revision = sets.all.iter().map(|s| revision_of(s)).max().unwrap_or(0) + 1;
+        let revision = sets.all.iter().map(|s| revision_of(s)).max();
+        let revision = revision.unwrap_or(0).saturating_add(1);
         let template = deployment.at("/spec/template");
         let mut collisions = deployment.status.as_ref().and_then(|s| s.collision_count);
         let api: Api<Set> = Api::namespaced(self.client.clone(), namespace);
@@ -87,7 +88,8 @@ impl Deployments {
         sets: &Sets,
         new: &Arc<Set>,
     ) -> Result<Arc<Set>, Error> {
-        let revision = sets.old().map(|s| revision_of(s)).max().unwrap_or(0) + 1;
+        let revision = sets.old().map(|s| revision_of(s)).max();
+        let revision = revision.unwrap_or(0).saturating_add(1);
         let mut annotations = copied_annotations(deployment);
         let current = revision_of(new);
         if current < revision {
@@ -163,7 +165,7 @@ fn new_set(deployment: &Object, hash: &str, revision: i64, limits: Limits, repli
         DESIRED_REPLICAS.to_owned(),
         json!(limits.replicas.to_string()),
     );
-    let max = limits.replicas + limits.surge;
+    let max = limits.most();
     annotations.insert(MAX_REPLICAS.to_owned(), json!(max.to_string()));
     json!({
         "apiVersion": "apps/v1",

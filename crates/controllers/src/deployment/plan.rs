@@ -64,6 +64,21 @@ impl Limits {
             },
         }
     }
+
+    /// The largest number of replicas at a time.
+    pub(super) fn most(self) -> i32 {
+        self.replicas.saturating_add(self.surge)
+    }
+}
+
+/// The replicas of several sets together.
+fn total(sets: &[Size]) -> i64 {
+    sets.iter().map(|set| i64::from(set.spec)).sum()
+}
+
+/// As a number of replicas.
+fn saturated(number: i64) -> i32 {
+    i32::try_from(number).unwrap_or(if number < 0 { i32::MIN } else { i32::MAX })
 }
 
 pub(super) fn is_recreate(spec: &DeploymentSpec) -> bool {
@@ -75,28 +90,29 @@ pub(super) fn grow_new(limits: Limits, new: &Size, old: &[Size]) -> i32 {
     if new.spec >= limits.replicas {
         return limits.replicas;
     }
-    let total = new.spec + old.iter().map(|s| s.spec).sum::<i32>();
-    let room = limits.replicas + limits.surge - total;
-    new.spec + room.clamp(0, limits.replicas - new.spec)
+    let room = i64::from(limits.most()) - total(old) - i64::from(new.spec);
+    let room = room.clamp(0, i64::from(limits.replicas - new.spec));
+    new.spec + saturated(room)
 }
 
 /// The sizes of the old replica sets (oldest first) in the next step of a rolling update: first
 /// unavailable replicas are removed, then as many as availability permits.
 pub(super) fn shrink_old(limits: Limits, new: &Size, old: &[Size]) -> Vec<i32> {
     let mut sizes: Vec<i32> = old.iter().map(|s| s.spec).collect();
-    let total = new.spec + sizes.iter().sum::<i32>();
-    let minimum = limits.replicas - limits.unavailable;
-    let mut budget = total - minimum - (new.spec - new.available);
+    let minimum = i64::from(limits.replicas - limits.unavailable);
+    let budget = total(old) - minimum + i64::from(new.available);
     if budget <= 0 {
         return sizes;
     }
+    let mut budget = saturated(budget);
     for (size, set) in sizes.iter_mut().zip(old) {
         let unhealthy = (*size - set.available).clamp(0, budget);
         *size -= unhealthy;
         budget -= unhealthy;
     }
-    let available = new.available + old.iter().map(|s| s.available).sum::<i32>();
-    let mut spare = (available - minimum).max(0);
+    let all = std::iter::once(new).chain(old);
+    let available: i64 = all.map(|s| i64::from(s.available)).sum();
+    let mut spare = saturated((available - minimum).max(0));
     for size in &mut sizes {
         let down = (*size).min(spare);
         *size -= down;
@@ -134,13 +150,13 @@ pub(super) fn scale(limits: Limits, sets: &[Size], new: Option<usize>, rolling: 
     if !rolling {
         return sizes;
     }
-    let total: i32 = active.iter().map(|i| sets[*i].spec).sum();
+    let total: i64 = active.iter().map(|i| i64::from(sets[*i].spec)).sum();
     let allowed = if limits.replicas > 0 {
-        limits.replicas + limits.surge
+        limits.most()
     } else {
         0
     };
-    let change = allowed - total;
+    let change = saturated(i64::from(allowed) - total);
     let mut order = active;
     // The biggest first; of equal ones the newest when growing, the oldest when shrinking.
     order.sort_by(|a, b| {
@@ -159,24 +175,23 @@ pub(super) fn scale(limits: Limits, sets: &[Size], new: Option<usize>, rolling: 
         } else {
             share.clamp(left.min(0), 0)
         };
-        sizes[*i] += share;
+        sizes[*i] = sizes[*i].saturating_add(share);
         done += share;
     }
     if let Some(first) = order.first() {
-        sizes[*first] = (sizes[*first] + change - done).max(0);
+        sizes[*first] = sizes[*first].saturating_add(change - done).max(0);
     }
     sizes
 }
 
-fn fraction(limits: Limits, set: &Size, total: i32) -> i32 {
+fn fraction(limits: Limits, set: &Size, total: i64) -> i32 {
     if limits.replicas == 0 {
         return -set.spec;
     }
-    let before = set.max.filter(|m| *m > 0).unwrap_or(total).max(1);
-    let wanted =
-        f64::from(set.spec) * f64::from(limits.replicas + limits.surge) / f64::from(before);
-    // Sizes are small integers, far within what f64 holds exactly.
-    wanted.round() as i32 - set.spec
+    let before = set.max.filter(|m| *m > 0).map_or(total, i64::from).max(1);
+    let wanted = f64::from(set.spec) * f64::from(limits.most()) / before as f64;
+    // Sizes are integers within what f64 holds exactly; larger ones become the largest of all.
+    (wanted.round() as i32).saturating_sub(set.spec)
 }
 
 /// Whether the deployment was scaled since its replica sets were: their annotation differs.

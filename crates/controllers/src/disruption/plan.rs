@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Map, Value, json};
 
-use crate::kit::clock::{rfc3339, until};
+use crate::kit::clock::{rfc3339, shifted, until};
 use crate::kit::meta;
 use crate::workload::set_condition;
 
@@ -41,7 +41,7 @@ pub(super) fn status(
         let Some(pod) = pods.iter().find(|p| meta::name(&***p) == name) else {
             continue;
         };
-        let expires = at.0 + DELETION_TIMEOUT;
+        let expires = shifted(at.0, DELETION_TIMEOUT);
         if meta::deleting(&**pod) || expires <= now {
             continue;
         }

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::Error;
 use crate::kit::api::{self, Part};
-use crate::kit::clock::{Clock, rfc3339, until};
+use crate::kit::clock::{Clock, rfc3339, shifted, until};
 use crate::kit::context::Context;
 use crate::kit::context::Task;
 use crate::kit::informer::{Informer, Key, key_of};
@@ -57,7 +57,8 @@ fn expires(pod: &Pod) -> Option<Timestamp> {
         return None;
     }
     let since = condition.last_transition_time.as_ref();
-    Some(since.map_or(Timestamp::UNIX_EPOCH, |at| at.0) + TIMEOUT)
+    let since = since.map_or(Timestamp::UNIX_EPOCH, |at| at.0);
+    Some(shifted(since, TIMEOUT))
 }
 
 /// How long to wait before the condition is reset; zero if it is due, `None` without one.

@@ -157,7 +157,8 @@ pub fn is_available(
     let Some(since) = &ready.last_transition_time else {
         return Err(None);
     };
-    let at = since.0 + jiff::SignedDuration::from_secs(i64::from(min_ready_seconds));
+    let wait = jiff::SignedDuration::from_secs(i64::from(min_ready_seconds));
+    let at = super::clock::shifted(since.0, wait);
     if at <= now {
         Ok(())
     } else {
@@ -180,9 +181,10 @@ pub fn scaled(
             let Some(percent) = text.strip_suffix('%').and_then(|p| p.parse::<i64>().ok()) else {
                 return default;
             };
-            let product = percent * i64::from(total);
+            // Of a percentage validation checks the form only.
+            let product = percent.saturating_mul(i64::from(total));
             let rounded = if round_up {
-                (product + 99) / 100
+                product.saturating_add(99) / 100
             } else {
                 product / 100
             };

@@ -23,6 +23,9 @@ mod tests;
 
 /// First delay after an error; doubles with each further error of the same key.
 const BASE_DELAY: Duration = Duration::from_millis(5);
+/// The longest wait of a key, after which it is handled once more: objects name times in thousands of years, and a key would be
+/// kept for as long after its object is gone.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// Upper bound of the delay after errors.
 const MAX_DELAY: Duration = Duration::from_secs(60);
 
@@ -109,7 +112,7 @@ impl<T: QueueKey> Queue<T> {
         if delay.is_zero() {
             return self.add(key);
         }
-        let at = Instant::now() + delay;
+        let at = Instant::now() + delay.min(LONGEST);
         let mut state = self.0.state.lock();
         if state.due.get(&key).is_some_and(|due| *due <= at) {
             return;

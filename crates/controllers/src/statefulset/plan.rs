@@ -67,7 +67,7 @@ impl Rules {
     }
 
     fn first_updated(&self) -> i32 {
-        self.start + self.partition.unwrap_or(0)
+        self.start.saturating_add(self.partition.unwrap_or(0))
     }
 }
 
@@ -94,7 +94,10 @@ pub(super) fn actions(rules: &Rules, members: &[Member]) -> Vec<Action> {
             && match rules.partition {
                 Some(_) => ordinal < rules.first_updated(),
                 None if rules.rolling => {
-                    ordinal < rules.start + i32::try_from(old).unwrap_or(i32::MAX)
+                    ordinal
+                        < rules
+                            .start
+                            .saturating_add(i32::try_from(old).unwrap_or(i32::MAX))
                 }
                 None => false,
             }

@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 
 use super::Rule;
 use crate::claims::groups;
+use crate::kit::clock::shifted;
 use crate::kit::meta;
 
 #[cfg(test)]
@@ -167,7 +168,7 @@ fn takes_effect(
         seconds = Some(seconds.map_or(tolerated, |s| s.min(tolerated)));
     }
     let wait = SignedDuration::from_secs(seconds.unwrap_or(0));
-    Some(added.checked_add(wait).unwrap_or(Timestamp::MAX))
+    Some(shifted(added, wait))
 }
 
 /// When the consumers of a claim must be evicted, and why.

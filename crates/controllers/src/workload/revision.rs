@@ -72,7 +72,8 @@ impl History {
     }
 
     fn next_number(&self) -> i64 {
-        self.revisions.last().map_or(1, |r| r.revision + 1)
+        let last = self.revisions.last();
+        last.map_or(1, |r| r.revision.saturating_add(1))
     }
 
     /// The revision with that data.

@@ -1,10 +1,13 @@
 //! Certificates of the HTTPS API.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use allot_certificates::{Authorities, Presented, clients};
 use allot_reflector::{Collection, Observed, observe};
 use futures::StreamExt;
+use inotify::WatchMask;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
 use parking_lot::RwLock;
@@ -15,16 +18,24 @@ use tokio_rustls::TlsAcceptor;
 use super::access::User;
 use crate::config::Config;
 use crate::error::Error;
+use crate::watching;
 
 /// Namespace of the config map with the cluster's client CA.
 const NAMESPACE: &str = "kube-system";
 const PUBLISHED: &str = "extension-apiserver-authentication";
 const CLIENT_CA: &str = "client-ca-file";
+/// A configured file is read at least so often, as by a kubelet: a link can lead to a directory whose changes are not reported.
+const PERIOD: Duration = Duration::from_secs(60);
+/// What happens in the directory of a file that is written or replaced.
+const CHANGES: WatchMask = WatchMask::CLOSE_WRITE
+    .union(WatchMask::MOVED_TO)
+    .union(WatchMask::CREATE);
 
 /// Whose certificates prove identities of clients: of the configured CA, or of the one that the cluster publishes, which may
 /// change. Requests on open connections are judged by the latest.
 pub(super) struct Clients {
     authorities: RwLock<Option<Authorities>>,
+    file: Option<PathBuf>,
     is_configured: bool,
 }
 
@@ -34,9 +45,14 @@ impl Clients {
     /// # Errors
     /// The configured one cannot be read.
     pub(super) fn of(config: &Config) -> Result<Self, Error> {
-        let configured = config.tls.client_ca_pem.as_deref().map(read).transpose();
-        let configured = configured.map_err(Error::Serve)?;
+        let file = config.tls.client_ca_file.clone();
+        let configured = match (&file, &config.tls.client_ca_pem) {
+            (Some(file), _) => Some(of_file(file)),
+            (None, pem) => pem.as_deref().map(read),
+        };
+        let configured = configured.transpose().map_err(Error::Serve)?;
         Ok(Self {
+            file,
             is_configured: configured.is_some(),
             authorities: RwLock::new(configured),
         })
@@ -54,8 +70,12 @@ impl Clients {
         }
     }
 
-    /// If no client CA is configured: uses the cluster's as soon as it can be read, and whenever it has changed.
+    /// Uses the client CA in the file whenever that has changed. If none is configured: uses the cluster's as soon as it can be
+    /// read, and whenever it has changed.
     pub(super) async fn follow(&self, client: Client) {
+        if let Some(file) = &self.file {
+            return self.follow_file(file).await;
+        }
         if self.is_configured {
             return;
         }
@@ -69,6 +89,43 @@ impl Clients {
                 Observed::Deleted(_) => None,
             };
             self.published(map);
+        }
+    }
+
+    async fn follow_file(&self, file: &Path) {
+        let directory = match file.parent() {
+            Some(parent) if parent != Path::new("") => parent,
+            _ => Path::new("."),
+        };
+        let mut changes = watching::changes(directory, CHANGES);
+        if let Err(error) = &changes {
+            tracing::warn!(%error, "changes of the client CA are seen a minute late");
+        }
+        let mut period = tokio::time::interval(PERIOD);
+        let mut known = Vec::new();
+        loop {
+            match &mut changes {
+                Ok(changes) => tokio::select! {
+                    () = watching::next(changes) => {}
+                    _ = period.tick() => {}
+                },
+                Err(_) => drop(period.tick().await),
+            }
+            let content = tokio::fs::read(file).await;
+            let content = match content.map_err(|error| error.to_string()) {
+                Ok(content) if content == known => continue,
+                content => content,
+            };
+            match content.and_then(|pem| Ok((read(&pem)?, pem))) {
+                Ok((authorities, pem)) => {
+                    *self.authorities.write() = Some(authorities);
+                    known = pem;
+                }
+                Err(error) => {
+                    let file = file.display();
+                    tracing::warn!(%file, error, "the client CA stays as it was");
+                }
+            }
         }
     }
 
@@ -103,6 +160,12 @@ impl Clients {
             ),
         }
     }
+}
+
+fn of_file(file: &Path) -> Result<Authorities, String> {
+    let pem = std::fs::read(file).map_err(|error| error.to_string());
+    let read = pem.and_then(|pem| read(&pem));
+    read.map_err(|error| format!("{}: {error}", file.display()))
 }
 
 fn read(pem: &[u8]) -> Result<Authorities, String> {
@@ -144,4 +207,49 @@ pub(super) fn acceptor(config: &Config) -> Result<TlsAcceptor, Error> {
     // Upgrades need HTTP/1.1.
     server.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(server)))
+}
+
+#[cfg(test)]
+mod tests {
+    use allot_testing::wait;
+    use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+
+    use super::*;
+
+    /// The file was read once: a certificate of an authority that was taken out of it stayed good until a restart.
+    #[tokio::test]
+    async fn regression_the_client_ca_can_change() {
+        let authority = || {
+            let (mut params, key) = (CertificateParams::default(), KeyPair::generate().unwrap());
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            let pem = params.self_signed(&key).unwrap().pem();
+            (Issuer::new(params, key), pem)
+        };
+        let ((first, first_pem), (_, second_pem)) = (authority(), authority());
+        let mut params = CertificateParams::default();
+        let name = "kube-apiserver-kubelet-client";
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        let presented = params.signed_by(&key, &first).unwrap();
+        let presented = Presented::new(&[presented.der().clone()]);
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("ca.crt");
+        let mut config = Config::new("node", directory.path().join("node"));
+        config.tls.client_ca_file = Some(file.clone());
+        assert!(Clients::of(&config).is_err(), "it does not exist");
+        std::fs::write(&file, &first_pem).unwrap();
+        let clients = Arc::new(Clients::of(&config).unwrap());
+        assert!(clients.user(&presented).is_some());
+        let follow = Arc::clone(&clients);
+        let watched = file.clone();
+        let follow = tokio::spawn(async move { follow.follow_file(&watched).await });
+        std::fs::write(&file, &second_pem).unwrap();
+        let is_known = |wanted| clients.user(&presented).is_some() == wanted;
+        wait::until_true("the other CA counts", || is_known(false)).await;
+        let new = directory.path().join("new.crt");
+        std::fs::write(&new, &first_pem).unwrap();
+        std::fs::rename(&new, &file).unwrap();
+        wait::until_true("the first CA counts again", || is_known(true)).await;
+        follow.abort();
+    }
 }

@@ -63,24 +63,34 @@ fn must_escape(byte: u8) -> bool {
     byte < 0x20 || byte == b'"' || byte == b'\\'
 }
 
+/// So many objects of the form are in each other at most: as many as the levels of an object, which has its own bound. Clients
+/// cannot read an object that is nested much deeper, nor a list with it.
+const DEEPEST: usize = 101;
+
 impl<'de> Deserialize<'de> for Set {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer
-            .deserialize_map(Level)
-            .map(|member| member.below)
+        let member = Level(DEEPEST).deserialize(deserializer);
+        member.map(|member| member.below)
     }
 }
 
-impl<'de> Deserialize<'de> for Member {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Level)
+/// One object of the form, with at most so many levels.
+struct Level(usize);
+
+impl<'de> DeserializeSeed<'de> for Level {
+    type Value = Member;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Member, D::Error> {
+        let below = self.0.checked_sub(1);
+        let below = below.ok_or_else(|| D::Error::custom("fields are nested too deep"))?;
+        deserializer.deserialize_map(Below(below))
     }
 }
 
-/// One object of the form.
-struct Level;
+/// What is in one object of the form.
+struct Below(usize);
 
-impl<'de> Visitor<'de> for Level {
+impl<'de> Visitor<'de> for Below {
     type Value = Member;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -93,7 +103,7 @@ impl<'de> Visitor<'de> for Level {
         while let Some(key) = map.next_key_seed(Key)? {
             any = true;
             match key {
-                Some(element) => nodes.push((element, map.next_value()?)),
+                Some(element) => nodes.push((element, map.next_value_seed(Level(self.0))?)),
                 None => {
                     here = true;
                     map.next_value::<IgnoredAny>()?;

@@ -21,6 +21,15 @@ fn the_published_form_is_read_and_written() {
     assert!(Set::from_fields_v1(&json!({"f:a":1})).is_none());
 }
 
+/// The attack: fields in 120 levels, with which clients could read no list of the object's kind.
+#[test]
+fn regression_fields_are_nested_within_a_bound() {
+    let nested = |levels: usize| (1..levels).fold(json!({}), |below, _| json!({"f:a": below}));
+    let deepest = nested(101);
+    assert_eq!(set(deepest.clone()).to_fields_v1(), deepest);
+    assert!(Set::from_fields_v1(&nested(102)).is_none());
+}
+
 #[test]
 fn keys_are_sorted_however_they_came() {
     let fields = set(json!({"k:{\"protocol\":\"TCP\",\"containerPort\":80}":{}}));

@@ -1,3 +1,5 @@
+use allot_driver::webhook::Certificate;
+
 use super::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -83,4 +85,54 @@ async fn a_write_to_a_frozen_server_is_given_up() {
         assert_eq!(error.to_string(), "no answer within 20ms", "{sent:?}");
         server.abort();
     }
+}
+
+/// The library takes every authority for valid: a server was trusted whose authority had expired.
+#[tokio::test]
+async fn regression_an_expired_authority_proves_no_server() {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+
+    let mut roots = Vec::new();
+    for last in [2020, 4096] {
+        let made = "a key";
+        let (key, of_authority) = (
+            KeyPair::generate().expect(made),
+            KeyPair::generate().expect(made),
+        );
+        let mut authority = CertificateParams::new(Vec::new()).expect("no names");
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        authority.not_after = rcgen::date_time_ymd(last, 1, 1);
+        let root = authority.self_signed(&of_authority).expect("a root");
+        let issuer = Issuer::new(authority, of_authority);
+        let server = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("an address");
+        let server = server.signed_by(&key, &issuer).expect("a certificate");
+        let key = rustls_pki_types::PrivateKeyDer::try_from(key.serialize_der()).expect(made);
+        let server = Certificate::fixed(vec![server.der().clone()], key);
+        let server = std::sync::Arc::new(server.expect("they fit"));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let serving = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                drop(server.accept(stream).await);
+            }
+        });
+        let uri = format!("https://{address}").parse().expect("a URL");
+        let mut config = kube::Config::new(uri);
+        roots.push(root.der().to_vec());
+        config.root_cert = Some(vec![root.der().to_vec()]);
+        let client = connect(config, "test", Watches::Apart).expect("a client");
+        let error = client.apiserver_version().await.expect_err("it hangs up");
+        // Otherwise the connection ends after the handshake.
+        let is_refused = error.to_string().contains("certificate: Expired");
+        assert_eq!(is_refused, last == 2020, "{error}");
+        assert!(
+            is_refused || !error.to_string().contains("certificate"),
+            "{error}"
+        );
+        serving.abort();
+    }
+    let mut config = kube::Config::new("https://127.0.0.1".parse().expect("a URL"));
+    config.root_cert = Some(roots.clone());
+    trust::forget_expired(&mut config);
+    assert_eq!(config.root_cert.as_deref(), Some(&roots[1..]));
 }

@@ -237,3 +237,76 @@ async fn no_spelling_of_a_query_leads_around_the_rules() {
     .await;
     assert_eq!(code, 200);
 }
+
+/// The attack: a stranger asks for things that do not exist, and each of the names stayed in the metrics.
+#[tokio::test]
+async fn regression_names_that_clients_choose_are_no_labels() {
+    let server = server(Limits::default()).await;
+    let stranger = allot_apiserver::identity::User::anonymous();
+    for path in [
+        "/api/v1/namespaces/x/pods/p/chosen",
+        "/api/v1/namespaces/x/pods/p/chosen/further",
+        "/api/v1/nodes/n/chosen",
+        "/api/chosen/pods",
+        "/apis/apps/chosen/deployments",
+        "/apis/apps/v1/namespaces/chosen/chosen",
+        "/apis/chosen/v1/pods",
+        "/chosen",
+    ] {
+        for method in ["GET", "POST", "CHOSEN"] {
+            let (code, _) = crate::send(&server, stranger.clone(), method, path, "", b"").await;
+            assert!((400..500).contains(&code), "{method} {path}: {code}");
+        }
+    }
+    let pods = "/api/v1/namespaces/x/pods/p/log";
+    crate::send(&server, stranger, "GET", pods, "", b"").await;
+    let (_, metrics) = admin(&server, "GET", "/metrics", Value::Null).await;
+    let metrics = metrics.as_str().unwrap();
+    let known = r#"version="v1",resource="pods",subresource="log",code="403""#;
+    assert!(metrics.contains(known), "{metrics}");
+    let chosen = metrics.to_lowercase();
+    let chosen: Vec<&str> = chosen.lines().filter(|it| it.contains("chosen")).collect();
+    assert!(chosen.is_empty(), "{chosen:?}");
+}
+
+/// The attack: a tenant binds a large role to itself many times, and asks for its rules. They were copied and told once for each
+/// binding, hundreds of megabytes.
+#[tokio::test]
+async fn regression_the_rules_of_a_user_are_told_up_to_a_bound() {
+    let server = server_with_objects().await;
+    let names: Vec<String> = (0..20_000).map(|it| format!("name-{it:020}")).collect();
+    let rule =
+        json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": names});
+    let create = async |kind: &str, object: Value| {
+        let path = format!("{RBAC}/namespaces/team/{kind}");
+        let (code, made) = admin(&server, "POST", &path, object).await;
+        assert_eq!(code, 201, "{made}");
+    };
+    let role = json!({"metadata": {"name": "large"}, "rules": [rule]});
+    create("roles", role).await;
+    for number in 0..20 {
+        let binding = json!({
+            "metadata": {"name": format!("large-{number}")},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "large"},
+            "subjects": [{"kind": "User", "name": "jane", "apiGroup": "rbac.authorization.k8s.io"}],
+        });
+        create("rolebindings", binding).await;
+    }
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
+    let body = json!({"spec": {"namespace": "team"}}).to_string();
+    let jane = user("jane");
+    let (code, review) = crate::send(
+        &server,
+        jane,
+        "POST",
+        path,
+        "application/json",
+        body.as_bytes(),
+    )
+    .await;
+    assert_eq!(code, 201, "{review}");
+    assert_eq!(review["status"]["incomplete"], true);
+    assert!(review["status"]["evaluationError"].is_string());
+    let told = review["status"].to_string().len();
+    assert!((1 << 20..8 << 20).contains(&told), "{told}");
+}

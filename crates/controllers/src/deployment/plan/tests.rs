@@ -148,3 +148,23 @@ proptest! {
         prop_assert_eq!(sizes.iter().sum::<i32>(), allowed);
     }
 }
+
+/// The attack: a deployment with the largest numbers that are valid, for which every pass of the controller panicked.
+#[test]
+fn regression_the_largest_numbers_do_not_overflow() {
+    let most = i32::MAX;
+    let spec: DeploymentSpec = serde_json::from_value(serde_json::json!({
+        "replicas": 10, "selector": {}, "template": {},
+        "strategy": {"rollingUpdate": {"maxSurge": format!("{}%", i64::MAX), "maxUnavailable": "99%"}},
+    }))
+    .unwrap();
+    assert_eq!(Limits::of(&spec), limits(10, most, 9));
+    let all = limits(most, most, 0);
+    assert_eq!(grow_new(all, &works(0), &[]), most);
+    assert_eq!(grow_new(all, &works(1), &[works(most), works(most)]), 1);
+    let sizes = shrink_old(all, &works(most), &[works(most), works(most)]);
+    assert_eq!(sizes, [0, most]);
+    let sizes = scale(all, &[works(most), works(most)], Some(1), true);
+    let sum: i64 = sizes.into_iter().map(i64::from).sum();
+    assert_eq!(sum, i64::from(most));
+}

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::failure::{Failures, has_failed};
 use super::observed::ObservedJob;
-use crate::kit::clock::until;
+use crate::kit::clock::{shifted, until};
 use crate::kit::meta;
 
 /// Delay after the first failed pod; doubles with each further one (as upstream).
@@ -84,13 +84,18 @@ impl Backoff {
 
 /// How long the next pod of an index must wait after the failure of the last one.
 pub(super) fn of_index(last: &Pod, now: Timestamp) -> Option<Duration> {
-    remaining(Failures::of(last).all() + 1, ended_at(last)?, now)
+    remaining(
+        Failures::of(last).all().saturating_add(1),
+        ended_at(last)?,
+        now,
+    )
 }
 
 fn remaining(failures: i32, last: Timestamp, now: Timestamp) -> Option<Duration> {
-    let shift = u32::try_from(failures - 1).ok()?.min(10);
+    let shift = u32::try_from(failures.saturating_sub(1)).ok()?.min(10);
     let delay = BACKOFF.saturating_mul(1 << shift).min(MAX_BACKOFF);
-    let at = last + SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX);
+    let delay = SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX);
+    let at = shifted(last, delay);
     (at > now).then(|| until(now, at))
 }
 
@@ -113,7 +118,7 @@ pub(super) fn ended_at(pod: &Pod) -> Option<Timestamp> {
     let deleted = || {
         let grace = pod.metadata.deletion_grace_period_seconds.unwrap_or(0);
         let at = pod.metadata.deletion_timestamp.as_ref()?.0;
-        Some(at - SignedDuration::from_secs(grace))
+        Some(shifted(at, -SignedDuration::from_secs(grace.max(0))))
     };
     let created = || pod.metadata.creation_timestamp.as_ref().map(|at| at.0);
     ends.and_then(|ends| ends.into_iter().max())

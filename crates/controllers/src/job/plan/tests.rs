@@ -166,6 +166,17 @@ fn a_deadline_ends_the_job_and_its_pods() {
     assert_eq!(late.delete, ["a"]);
 }
 
+/// The attack: a deadline after the end of time, for which every pass of the controller panicked.
+#[test]
+fn regression_a_deadline_that_no_time_has_is_never_reached() {
+    let spec = json!({"activeDeadlineSeconds": i64::MAX});
+    let status = json!({"startTime": rfc3339(at(0))});
+    let pods = [plain("a", "Running")];
+    let decision = look_at(&job(spec, status), &pods, at(10));
+    assert!(!has_condition(&decision, "FailureTarget"));
+    assert!(decision.again > Some(Duration::from_secs(7000 * 365 * 86_400)));
+}
+
 #[test]
 fn indexed_jobs_run_each_index_once() {
     let spec = json!({"completionMode": "Indexed", "completions": 4, "parallelism": 3});

@@ -7,7 +7,7 @@ use super::failure::{Failure, has_failed, judge_failure};
 use super::indexes::Indexes;
 use super::observed::ObservedJob;
 use super::{Conditions, Decision};
-use crate::kit::clock::until;
+use crate::kit::clock::{shifted, until};
 
 /// The end of a job: its conditions, with reason and message.
 #[derive(Debug)]
@@ -157,7 +157,7 @@ fn too_late(
 ) -> Option<Reason> {
     let seconds = look.spec.active_deadline_seconds?;
     let start: Timestamp = start.as_str()?.parse().ok()?;
-    let deadline = start + SignedDuration::from_secs(seconds);
+    let deadline = shifted(start, SignedDuration::from_secs(seconds));
     if look.suspended() {
         return None;
     }

@@ -146,3 +146,15 @@ async fn a_panic_does_not_lose_the_key() {
     stop.cancel();
     work.await.unwrap();
 }
+
+/// Objects name times in thousands of years: their keys were kept for as long, also when the objects were gone.
+#[tokio::test(start_paused = true)]
+async fn regression_no_key_waits_for_years() {
+    let queue = queue();
+    queue.add_after("a", Duration::MAX);
+    let start = Instant::now();
+    assert_eq!(queue.next().await, "a");
+    assert!((LONGEST..2 * LONGEST).contains(&start.elapsed()));
+    queue.done(&"a");
+    assert!(queue.is_idle());
+}
