@@ -171,8 +171,8 @@ impl TokenKey {
     /// # Errors
     /// kube-apiserver's text if there is none that can sign tokens.
     pub fn from_pem(text: &[u8]) -> Result<Self, String> {
-        let blocks = Pem::iter_from_buffer(text).map_while(Result::ok);
-        let found = { blocks }.find_map(|block| Self::from_block(&block));
+        let mut blocks = Pem::iter_from_buffer(text).map_while(Result::ok);
+        let found = blocks.find_map(|block| Self::from_block(&block));
         found.ok_or_else(|| "data does not contain a valid RSA or ECDSA private key".to_owned())
     }
 
