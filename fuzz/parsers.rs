@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use allot_apimachinery::fields::FieldSelector;
 use allot_apimachinery::labels::{Labels, Selector};
 use allot_apiserver::auth::Signer;
+use allot_apiserver::config::AccountTokens;
 use allot_apiserver::request::{Query, RequestInfo, parse_duration};
 
 /// Method, path and query of a request, each on a line. What a request is about depends on the decoded path alone, or
@@ -66,7 +67,7 @@ pub fn credentials(data: &[u8]) {
 /// Tokens of service accounts: none that this server has not signed is valid.
 pub fn token(data: &[u8]) {
     static SIGNER: OnceLock<Signer> = OnceLock::new();
-    let signer = SIGNER.get_or_init(|| Signer::new(None, "https://issuer").expect("a signer"));
+    let signer = SIGNER.get_or_init(|| Signer::new(&AccountTokens::default()).expect("a signer"));
     if let Ok(text) = std::str::from_utf8(data) {
         allot_apiserver::fuzzing::token(signer, text);
     }

@@ -10,6 +10,7 @@ use allot_apiserver::config::{
     AuthorizationMode, Config, KubeletClient, NodePorts, ServiceAddresses, transport_security,
 };
 use allot_apiserver::identity::{MASTERS, User};
+use allot_apiserver::keys::TokenKey;
 use allot_apiserver::pki::{Authority, write_private};
 use allot_apiserver::registry::RuntimeConfig;
 use allot_apiserver::{Server, serve};
@@ -21,11 +22,13 @@ use base64::engine::general_purpose::STANDARD;
 use futures::future::try_join_all;
 use tokio_util::sync::CancellationToken;
 
+mod admission;
 mod audit;
 mod clients;
 mod flags;
 mod hint;
 mod limits;
+mod tokens;
 mod trust;
 
 use clients::ClientAuthorities;
@@ -67,13 +70,6 @@ pub struct Args {
     /// Admission plugins to switch on
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     enable_admission_plugins: Vec<String>,
-    /// Issuer of service account tokens
-    #[arg(
-        long,
-        value_name = "URL",
-        default_value = "https://kubernetes.default.svc"
-    )]
-    service_account_issuer: String,
     /// API versions to serve or not: group/version=true|false
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     runtime_config: Vec<String>,
@@ -108,6 +104,10 @@ pub struct Args {
     limits: limits::Args,
     #[command(flatten)]
     audit: audit::Args,
+    #[command(flatten)]
+    tokens: tokens::Args,
+    #[command(flatten)]
+    admission: admission::Args,
 }
 
 impl Args {
@@ -282,7 +282,9 @@ pub async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<R
     let mut administrator = User::new("admin", [MASTERS]);
     administrator.uid = "admin".to_owned();
     config.tokens.insert(token.clone(), administrator);
-    config.service_account_key = Some(service_account_key(&pki)?);
+    if config.account_tokens.signing_key.is_none() {
+        config.account_tokens.signing_key = Some(service_account_key(&pki)?);
+    }
     config.kubelet_client = Some(KubeletClient {
         certificate: kubelet.certificate,
         key: kubelet.key,
@@ -345,7 +347,10 @@ fn config(args: &Args) -> anyhow::Result<Config> {
             ),
         })
         .collect::<anyhow::Result<_>>()?;
-    check_plugins(args)?;
+    admission::check_plugins(
+        &args.enable_admission_plugins,
+        &args.disable_admission_plugins,
+    )?;
     for gate in &args.feature_gates {
         let name = allot_model::features::gate_name(gate);
         if allot_model::features::is_unbuilt(name, args.release()?) {
@@ -362,7 +367,8 @@ fn config(args: &Args) -> anyhow::Result<Config> {
             .map_err(|error| anyhow::anyhow!("--runtime-config: {error}"))?,
         disabled_admission: args.disable_admission_plugins.clone(),
         enabled_admission: args.enable_admission_plugins.clone(),
-        service_account_issuer: args.service_account_issuer.clone(),
+        account_tokens: args.tokens.tokens()?,
+        admission: args.admission.options()?,
         service_addresses: args.service_cluster_ip_range,
         node_ports: args.service_node_port_range.clone(),
         accounts_are_made: args.accounts_are_made,
@@ -373,27 +379,6 @@ fn config(args: &Args) -> anyhow::Result<Config> {
             .map_err(anyhow::Error::msg)?,
         ..Config::default()
     })
-}
-
-/// Rejects unknown admission plugins, and warns about those that have no effect here.
-fn check_plugins(args: &Args) -> anyhow::Result<()> {
-    use allot_apiserver::admission::plugins::works;
-    let lists = [
-        ("enable", &args.enable_admission_plugins),
-        ("disable", &args.disable_admission_plugins),
-    ];
-    for (verb, names) in lists {
-        for name in names {
-            match works(name) {
-                None => bail!("--{verb}-admission-plugins: plugin {name:?} is unknown"),
-                Some(false) if verb == "enable" => {
-                    tracing::warn!("the admission plugin {name} is not built: it does nothing");
-                }
-                Some(_) => {}
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Reads kube-apiserver's token file.
@@ -455,18 +440,20 @@ fn administrator_token(pki: &Path) -> anyhow::Result<String> {
 }
 
 /// The key of service account tokens, kept so that tokens stay valid after a restart.
-fn service_account_key(pki: &Path) -> anyhow::Result<Vec<u8>> {
+fn service_account_key(pki: &Path) -> anyhow::Result<TokenKey> {
     let path = pki.join("sa.key");
-    if path.exists() {
+    let key = if path.exists() {
         let text = std::fs::read_to_string(&path)
             .with_context(|| format!("cannot read {}", path.display()))?;
-        return STANDARD
+        STANDARD
             .decode(text.trim())
-            .with_context(|| format!("{} is no key", path.display()));
-    }
-    let key = rcgen::KeyPair::generate()?.serialize_der();
-    write_private(&path, &STANDARD.encode(&key))?;
-    Ok(key)
+            .with_context(|| format!("{} is no key", path.display()))?
+    } else {
+        let key = rcgen::KeyPair::generate()?.serialize_der();
+        write_private(&path, &STANDARD.encode(&key))?;
+        key
+    };
+    TokenKey::from_pkcs8(&key).map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))
 }
 
 /// With the token only: with a client certificate in it, a client could not make anonymous requests. The certificate is

@@ -86,6 +86,21 @@ pub fn service(
     errors
 }
 
+/// Whether Go would take the text for a URL.
+///
+/// ```
+/// use allot_apimachinery::webhook::parses;
+///
+/// assert!(parses("https://example.com").is_ok() && parses("issuer").is_ok());
+/// assert!(parses("1:2").unwrap_err().ends_with("first path segment in URL cannot contain colon"));
+/// ```
+///
+/// # Errors
+/// Go's text.
+pub fn parses(text: &str) -> Result<(), String> {
+    Url::parse(text).map(drop)
+}
+
 /// The parts of a URL that validation rules refer to.
 struct Url<'t> {
     scheme: String,

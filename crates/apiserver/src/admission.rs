@@ -342,8 +342,8 @@ pub async fn field_errors(
     found: ErrorList,
 ) -> Result<ErrorList> {
     let mut errors = dra::admin_errors(core, attributes, object).await?;
-    errors.append(found);
     errors.extend(dra::status_errors(core, attributes, verb, object).await?);
+    errors.append(found);
     errors.extend(dynamic::permission::field_errors(core, attributes, object).await?);
     Ok(errors)
 }

@@ -13,7 +13,7 @@ mod token;
 
 pub use authenticate::Authenticator;
 pub use authorize::{Authorizer, AuthorizerAttributes, Decision};
-pub(crate) use authorize::{authorizer_attributes, selected};
+pub(crate) use authorize::{authorizer_attributes, selected, without_markup};
 pub use impersonate::Impersonation;
 pub use index::{Binding, Index, Rule, Scope, Subject};
-pub use token::{Bound, Signer, TokenError};
+pub use token::{Bound, Life, Signer, TokenError};

@@ -10,6 +10,10 @@ use crate::identity::User;
 use crate::limits::Limits;
 use crate::registry::RuntimeConfig;
 
+mod admission;
+pub mod pod_security;
+mod tokens;
+
 /// Options; the defaults serve tests and `allot up`.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -25,10 +29,10 @@ pub struct Config {
     pub enabled_admission: Vec<String>,
     /// Admission plugins that are switched off.
     pub disabled_admission: Vec<String>,
-    /// Issuer of service-account tokens.
-    pub service_account_issuer: String,
-    /// PKCS#8 key (ES256) for service account tokens; generated at start if absent.
-    pub service_account_key: Option<Vec<u8>>,
+    /// Configuration of admission plugins.
+    pub admission: AdmissionOptions,
+    /// Tokens of service accounts.
+    pub account_tokens: AccountTokens,
     /// Client certificate and key for kubelets, PEM.
     pub kubelet_client: Option<KubeletClient>,
     /// Name of the machine for the server's identity Lease; empty: the address of the server.
@@ -52,6 +56,9 @@ pub struct Config {
     /// Value of the header `Strict-Transport-Security` of all answers; none is sent if absent.
     pub strict_transport_security: Option<http::HeaderValue>,
 }
+
+pub use admission::AdmissionOptions;
+pub use tokens::AccountTokens;
 
 /// How the server proves itself to kubelets.
 #[derive(Debug, Clone)]
@@ -86,8 +93,8 @@ impl Default for Config {
             authorization: vec![AuthorizationMode::Node, AuthorizationMode::Rbac],
             enabled_admission: Vec::new(),
             disabled_admission: Vec::new(),
-            service_account_issuer: "https://kubernetes.default.svc".to_owned(),
-            service_account_key: None,
+            admission: AdmissionOptions::default(),
+            account_tokens: AccountTokens::default(),
             kubelet_client: None,
             host_name: String::new(),
             advertise: None,

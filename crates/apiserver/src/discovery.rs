@@ -8,9 +8,9 @@ use http::Response;
 use serde_json::{Value, json};
 
 use crate::body::{Body, text_response};
-use crate::encode::value_response;
+use crate::encode::{bytes_response, value_response};
 use crate::error::{ApiError, Result};
-use crate::negotiate::{Offer, acceptable, negotiate};
+use crate::negotiate::{MediaType, Offer, acceptable, negotiate};
 use crate::registry::{Registry, Resource, groups, versions};
 use crate::request::Incoming;
 use crate::state::ServerState;
@@ -32,7 +32,7 @@ pub fn answer(core: &ServerState, request: &Incoming) -> Result<Response<Body>> 
     let reads = request.method == http::Method::GET;
     // The lists of groups, and documents of CRD groups, are returned for any method.
     let builtin = match parts.as_slice() {
-        ["api"] => true,
+        ["api"] | ["apis", "apiregistration.k8s.io"] => true,
         ["api", version] => registry.has_version(in_process, "", version),
         ["apis", name, version] => {
             is_builtin(&registry, name) && registry.has_version(in_process, name, version)
@@ -50,8 +50,12 @@ pub fn answer(core: &ServerState, request: &Incoming) -> Result<Response<Body>> 
     {
         return Ok(response);
     }
+    if parts.is_empty() {
+        // The same for every client and method.
+        let text = serde_json::to_vec_pretty(&paths(core, &registry)).unwrap_or_default();
+        return Ok(bytes_response(200, text, MediaType::JSON));
+    }
     let value = match parts.as_slice() {
-        [] => paths(core, &registry),
         ["api"] => json!({
             "kind": "APIVersions", "versions": ["v1"],
             "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": core
@@ -204,6 +208,11 @@ fn storage_hash(resource: &Resource) -> String {
     // Events of both groups are stored as those of the core group.
     let builtin = crate::builtin::find(&resource.group, &resource.plural);
     let group = builtin.map_or(resource.group.as_str(), |kind| kind.stored_as().0);
-    let name = format!("{group}/{}/{}", resource.storage_version, resource.kind);
+    // Definitions are hashed with the version that they were stored in first.
+    let version = match resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
+        true => "v1beta1",
+        false => resource.storage_version.as_str(),
+    };
+    let name = format!("{group}/{version}/{}", resource.kind);
     base64::engine::general_purpose::STANDARD.encode(&sha2::Sha256::digest(name.as_bytes())[..8])
 }

@@ -6,7 +6,7 @@ use allot_apimachinery::exposition;
 use allot_apimachinery::quote::quote;
 use allot_model::features::Release;
 use http::{Method, Response};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::body::{Body, text_response};
 use crate::context::Core;
@@ -128,7 +128,8 @@ pub fn answer(core: &Core, request: &Incoming) -> Result<Option<Response<Body>>>
     if is_document && request.method != Method::GET {
         return Err(ApiError::method_not_allowed());
     }
-    if path.starts_with("/openid/v1/jwks/")
+    if path.starts_with("/version/")
+        || path.starts_with("/openid/v1/jwks/")
         || path.starts_with("/.well-known/openid-configuration/")
     {
         return Err(ApiError::no_such_path());
@@ -169,6 +170,9 @@ pub fn answer(core: &Core, request: &Incoming) -> Result<Option<Response<Body>>>
         }
         "/openid/v1/jwks" => {
             only_keys(&request.headers)?;
+            if discovery(core)?.is_none() {
+                return Ok(None);
+            }
             let keys = core.authenticator.signer()?.jwks();
             let mut response = value_response(200, &keys, MediaType::JSON);
             let of_keys = http::HeaderValue::from_static(KEY_SET);
@@ -179,13 +183,10 @@ pub fn answer(core: &Core, request: &Incoming) -> Result<Option<Response<Body>>>
         }
         "/.well-known/openid-configuration" => {
             only_json(&request.headers)?;
-            let signer = core.authenticator.signer()?;
-            let value = json!({
-                "issuer": signer.issuer(), "jwks_uri": format!("{}/openid/v1/jwks", signer.issuer()),
-                "response_types_supported": ["id_token"], "subject_types_supported": ["public"],
-                "id_token_signing_alg_values_supported": ["ES256"],
-            });
-            value_response(200, &value, MediaType::JSON)
+            let Some(document) = discovery(core)? else {
+                return Ok(None);
+            };
+            value_response(200, &document, MediaType::JSON)
         }
         _ => match endpoint_of(path) {
             Some((endpoint, "")) => all(core, request, endpoint),
@@ -193,13 +194,37 @@ pub fn answer(core: &Core, request: &Incoming) -> Result<Option<Response<Body>>>
                 if fails(core, check) {
                     text_response(500, "internal server error: process is shutting down\n")
                 } else {
-                    text_response(200, "ok")
+                    without_sniffing(text_response(200, "ok"))
                 }
             }
             _ => return Ok(None),
         },
     };
     Ok(Some(response))
+}
+
+/// The document about the issuer of tokens; none if the issuer has no form that others can discover.
+fn discovery(core: &Core) -> Result<Option<Value>> {
+    let advertised = core.config.advertise.map(|address| address.to_string());
+    let signer = core.authenticator.signer()?;
+    Ok(signer.discovery(&advertised.unwrap_or_default()))
+}
+
+/// Without the header that forbids clients to guess the type: upstream's handlers of one check, of flags and of the
+/// state of the server do not set it.
+pub(crate) fn without_sniffing(mut response: Response<Body>) -> Response<Body> {
+    response
+        .headers_mut()
+        .remove(http::header::X_CONTENT_TYPE_OPTIONS);
+    response
+}
+
+/// Clients and proxies may keep the answer for a while: the documents about the tokens of service accounts.
+pub(crate) fn may_be_kept(path: &str) -> bool {
+    matches!(
+        path.strip_suffix('/').unwrap_or(path),
+        "/openid/v1/jwks" | "/.well-known/openid-configuration"
+    )
 }
 
 /// The endpoint of a path, and the check in it that the path names; empty for all of them.

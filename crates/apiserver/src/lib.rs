@@ -54,6 +54,7 @@ mod flow;
 #[doc(hidden)]
 pub mod fuzzing;
 mod health;
+pub mod keys;
 mod kubelet;
 mod large;
 pub mod limits;

@@ -56,10 +56,7 @@ impl Call<'_> {
             return Ok(());
         };
         let custom = self.resource.custom.is_some();
-        let package = match self.resource.group.split('.').next().unwrap_or_default() {
-            "" => "core",
-            name => name,
-        };
+        let package = body::internal_package(&self.resource.group);
         let message = match (wanted, list) {
             ("PartialObjectMetadata", true) => {
                 let found = match custom {
@@ -93,6 +90,10 @@ pub async fn dispatch(
     body: Bytes,
 ) -> Result<Response<Body>> {
     let info = Arc::clone(&request.info);
+    if info.path.starts_with("//") {
+        // Authorized as the path without the first slash, but it has no handler.
+        return Ok(text_response(404, "404 page not found\n"));
+    }
     let registry = core.registry.load();
     let Some(resource) = registry
         .served(
@@ -122,13 +123,21 @@ pub async fn dispatch(
     } else {
         let unknown =
             !info.subresource.is_empty() && resource.subresource(&info.subresource).is_none();
-        if unknown || !is_in_place(&resource, &info) {
+        // The deprecated paths that begin with `proxy` have permissions of their own, and no handler.
+        if unknown || info.verb == "proxy" || !is_in_place(&resource, &info) {
             return Err(ApiError::no_such_path());
         }
-        let is_head = request.method == Method::HEAD && info.subresource != "proxy";
+        // Reviews, which are answered and not stored, have no path with a name, nor one across namespaces.
+        let asked_only = resource.verbs.iter().all(|verb| verb == "create");
+        let across = resource.namespaced && info.namespace.is_empty();
+        if asked_only && info.subresource.is_empty() && (!collection_request || across) {
+            return Err(ApiError::no_such_path());
+        }
+        let proxied = info.subresource == "proxy";
+        let is_head = request.method == Method::HEAD && !proxied;
         // Nothing of a request without a handler is looked at, neither its options nor what it accepts.
         // A proxy passes on what browsers ask first as well; the API has no verb for that.
-        let passed_on = info.subresource == "proxy" && request.method == Method::OPTIONS;
+        let passed_on = proxied && request.method == Method::OPTIONS;
         let has_handler = match resource.subresource(&info.subresource) {
             Some(subresource) if info.rest.is_empty() => subresource.verbs.contains(&info.verb),
             _ => !info.verb.is_empty(),
@@ -144,12 +153,7 @@ pub async fn dispatch(
     if custom || !info.subresource.is_empty() {
         // Decided with the subresource, or by the definition.
     } else if !is_routed(&resource, &info, &request.method) {
-        // Reviews, which are answered and not stored, have no path with a name.
-        let asked_only = resource.verbs.iter().all(|verb| verb == "create");
-        return Err(match asked_only && !collection_request {
-            true => ApiError::no_such_path(),
-            false => ApiError::method_not_allowed(),
-        });
+        return Err(ApiError::method_not_allowed());
     }
     if let Some(definition) = &resource.custom {
         // Upstream warns before it looks at the subresource.
@@ -193,8 +197,15 @@ pub async fn dispatch(
         _ => Offer::Rowless,
     };
     let media = match negotiate(&request.headers, &request.query, offer) {
-        // A proxied response is not negotiated.
-        Err(_) if info.subresource == "proxy" => MediaType::JSON,
+        // Neither a proxied response nor a stream is negotiated.
+        Err(_)
+            if matches!(
+                info.subresource.as_str(),
+                "proxy" | "exec" | "attach" | "portforward"
+            ) =>
+        {
+            MediaType::JSON
+        }
         chosen => chosen?,
     };
     let options = options::WriteOptions::of(request, verb)?;

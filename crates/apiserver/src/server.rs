@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use allot_apimachinery::Status;
+use allot_apimachinery::quote::quote;
 use allot_store::Backend;
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
@@ -95,6 +96,7 @@ impl Server {
         let mut exchange = Exchange {
             request,
             distrusted,
+            denied: false,
             connection: connection.clone(),
             owner: None,
             flow: None,
@@ -107,6 +109,7 @@ impl Server {
         let _in_flight =
             (!is_long_running(&info)).then(|| self.0.metrics.in_flight(is_mutating(&info.verb)));
         let result = match time_limit(&exchange.request, limits.request_timeout) {
+            _ if info.is_cut => Ok(cut(&exchange.request)),
             Err(error) => Err(error),
             Ok(None) => self.caught(&mut exchange, &mut upload, user).await,
             Ok(Some(limit)) => {
@@ -125,6 +128,7 @@ impl Server {
         let Exchange {
             request,
             owner,
+            denied,
             flow,
             seat,
             audit,
@@ -134,6 +138,12 @@ impl Server {
             Ok(response) => response,
             Err(error) => error_response(&error, &request),
         };
+        if denied {
+            response.headers_mut().insert(
+                http::header::X_CONTENT_TYPE_OPTIONS,
+                http::HeaderValue::from_static("nosniff"),
+            );
+        }
         if request.method == Method::HEAD {
             response = without_body(response);
         }
@@ -176,9 +186,13 @@ impl Server {
             started.elapsed(),
         );
         request.warnings.write_to(response.headers_mut());
+        let kept = match health::may_be_kept(&info.path) && response.status().is_success() {
+            true => "public, max-age=3600",
+            false => "no-cache, private",
+        };
         response.headers_mut().insert(
             http::header::CACHE_CONTROL,
-            http::HeaderValue::from_static("no-cache, private"),
+            http::HeaderValue::from_static(kept),
         );
         if let Some(directives) = &self.0.config.strict_transport_security {
             response
@@ -293,6 +307,7 @@ impl Server {
         let Exchange {
             request,
             distrusted,
+            denied,
             connection,
             owner: owned_by,
             flow,
@@ -332,7 +347,8 @@ impl Server {
         let impersonation = &core.impersonation;
         let mode = impersonation
             .replace_user(core, &core.authorizer, request)
-            .await?;
+            .await
+            .inspect_err(|error| *denied = error.code() == 403)?;
         if let (Some(trail), Some(mode)) = (&mut *audit, mode) {
             trail.impersonates(&request.user, mode.verb());
         }
@@ -346,7 +362,7 @@ impl Server {
         if let Some(trail) = audit {
             trail.decided(decision.allowed(), decision.reason());
         }
-        decision.required(&access)?;
+        decision.required(&access).inspect_err(|_| *denied = true)?;
         if !request.info.is_resource {
             return self.other_path(request).await;
         }
@@ -392,6 +408,14 @@ impl Server {
     }
 }
 
+/// The answer to a path that ends where its resource would begin. It is taken apart before its sender is known.
+fn cut(request: &Incoming) -> Response<Body> {
+    let url = request.uri.path_and_query().map_or("", |url| url.as_str());
+    let why = "failed to create RequestInfo: unable to determine kind and namespace from url,";
+    let text = format!("Internal Server Error: {}: {why} {url}", quote(url));
+    text_response(500, crate::auth::without_markup(&text) + "\n")
+}
+
 /// The answer to a request whose time is over while it is handled. As kube-apiserver's it is a Status without a kind,
 /// as text, so that clients do not take it for an answer of the API.
 fn out_of_time() -> Response<Body> {
@@ -421,6 +445,9 @@ struct Exchange {
     request: Incoming,
     /// The client certificate of its connection is not trusted or cannot be read.
     distrusted: bool,
+    /// It may not be made, as whom it comes from or as whom it wants to act as: upstream's filters answer with one more
+    /// header than its handlers.
+    denied: bool,
     /// The connection that it came on.
     connection: Option<Arc<Connection>>,
     /// The user that its answer counts for: the caller, whatever user it acts as.

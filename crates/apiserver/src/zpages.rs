@@ -112,13 +112,11 @@ pub(crate) fn answer(core: &Core, request: &Incoming) -> Result<Option<Response<
             };
             // An empty line is part of the one, and not of the other.
             let gap = if page == Page::Status { "\n" } else { "" };
-            text_response(
-                200,
-                format!(
-                    "\n{NAME} {name}\nWarning: This endpoint is not meant to be machine parseable, has no formatting \
-                     compatibility guarantees and is for debugging purposes only.\n{gap}{lines}"
-                ),
-            )
+            let text = format!(
+                "\n{NAME} {name}\nWarning: This endpoint is not meant to be machine parseable, has no formatting \
+                 compatibility guarantees and is for debugging purposes only.\n{gap}{lines}"
+            );
+            crate::health::without_sniffing(text_response(200, text))
         }
         Some(Form::Object { version, encoding }) => {
             if version == "v1alpha1" {

@@ -41,6 +41,8 @@ pub struct RequestInfo {
     pub subresource: String,
     /// What follows the subresource (proxy paths).
     pub rest: Vec<String>,
+    /// A deprecated path that ends before its resource: `/api/v1/watch`.
+    pub is_cut: bool,
 }
 
 /// Subresources of namespaces, which would otherwise be parsed as resources in a namespace.
@@ -84,23 +86,26 @@ impl RequestInfo {
             _ => "",
         }
         .to_owned();
-        let mut old_watch = false;
+        // The verb that a deprecated path begins with.
+        let mut old_verb = None;
         if let [first, tail @ ..] = rest
-            && first == "watch"
-            && !tail.is_empty()
+            && matches!(first.as_str(), "watch" | "proxy")
         {
-            old_watch = true;
+            if tail.is_empty() {
+                info.is_cut = true;
+                return info;
+            }
+            old_verb = Some(first.clone());
             rest = tail;
         }
         if let [first, namespace, tail @ ..] = rest
             && first == "namespaces"
         {
             info.namespace = namespace.clone();
-            // `namespaces/x` and `namespaces/x/status` are about the namespace itself.
+            // `namespaces/x` and `namespaces/x/status` are about the namespace itself, whatever follows.
             let about_namespace = match tail {
                 [] => true,
-                [one] => NAMESPACE_SUBRESOURCES.contains(&one.as_str()),
-                _ => false,
+                [one, ..] => NAMESPACE_SUBRESOURCES.contains(&one.as_str()),
             };
             if !about_namespace {
                 rest = tail;
@@ -109,16 +114,19 @@ impl RequestInfo {
         let mut parts = rest.iter().cloned();
         info.resource = parts.next().unwrap_or_default();
         info.name = parts.next().unwrap_or_default();
-        info.subresource = parts.next().unwrap_or_default();
+        if old_verb.as_deref() != Some("proxy") {
+            info.subresource = parts.next().unwrap_or_default();
+        }
         info.rest = parts.collect();
+        if let Some(verb) = old_verb {
+            info.verb = verb;
+            return info;
+        }
         if info.name.is_empty() && info.verb == "get" {
             info.verb = if query.flag("watch") { "watch" } else { "list" }.to_owned();
         }
         if info.name.is_empty() && info.verb == "delete" {
             info.verb = "deletecollection".to_owned();
-        }
-        if old_watch {
-            info.verb = "watch".to_owned();
         }
         info
     }

@@ -170,7 +170,11 @@ pub(crate) fn fallback() -> Layout {
         row: Box::new(|object| {
             vec![
                 meta(object, "name").into(),
-                meta(object, "creationTimestamp").into(),
+                // An object without a time, such as that of a bookmark, has the time zero of Go.
+                match meta(object, "creationTimestamp") {
+                    "" => "0001-01-01T00:00:00Z".into(),
+                    created => created.into(),
+                },
             ]
         }),
         null_when_empty: true,
@@ -192,7 +196,11 @@ fn parse_columns(text: &str) -> Vec<Column> {
                 .next()
                 .and_then(|priority| priority.parse().ok())
                 .unwrap_or(0);
-            let format = if name == "Name" { "name" } else { "" }.to_owned();
+            // What upstream marks as a name; the name of an attacher is no object's.
+            let format = match name.as_str() {
+                "Name" | "Attacher" => "name".to_owned(),
+                _ => String::new(),
+            };
             Column {
                 name,
                 kind,

@@ -48,10 +48,6 @@ pub(super) fn shown(args: &Args) -> BTreeMap<&'static str, String> {
         ("listen", args.listen.to_string()),
         ("runtime-config", args.runtime_config.join(",")),
         (
-            "service-account-issuer",
-            format!("[{}]", args.service_account_issuer),
-        ),
-        (
             "service-cluster-ip-range",
             args.service_cluster_ip_range.to_string(),
         ),
@@ -66,5 +62,7 @@ pub(super) fn shown(args: &Args) -> BTreeMap<&'static str, String> {
         ("token-auth-file", path(&args.token_auth_file)),
     ];
     let all = own.into_iter().chain(args.limits.shown());
-    all.chain(args.audit.shown()).collect()
+    let all = all.chain(args.audit.shown());
+    let all = all.chain(args.tokens.shown());
+    all.chain(args.admission.shown()).collect()
 }

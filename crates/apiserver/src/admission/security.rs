@@ -13,84 +13,20 @@ use serde_json::Value;
 use self::checks::{Pod, details, findings, reasons};
 use super::Admission;
 use super::{Attributes, Operation, forbidden, stored_in};
+use crate::config::pod_security::{Level, Policy, Standard, version};
 use crate::error::Result;
 use crate::object::text;
 use crate::request::Warnings;
 
 const PREFIX: &str = "pod-security.kubernetes.io/";
 
-/// How strict a namespace is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Level {
-    Privileged,
-    Baseline,
-    Restricted,
-}
-
-impl Level {
-    fn parse(name: &str) -> Option<Level> {
-        match name {
-            "privileged" => Some(Level::Privileged),
-            "baseline" => Some(Level::Baseline),
-            "restricted" => Some(Level::Restricted),
-            _ => None,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Level::Privileged => "privileged",
-            Level::Baseline => "baseline",
-            Level::Restricted => "restricted",
-        }
-    }
-}
-
-/// A level as a version of Kubernetes has it; none is the latest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Standard {
-    level: Level,
-    minor: Option<u32>,
-}
-
-impl std::fmt::Display for Standard {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.minor {
-            Some(minor) => write!(f, "{}:v1.{minor}", self.level.name()),
-            None => write!(f, "{}:latest", self.level.name()),
-        }
-    }
-}
-
-/// The levels that a namespace enforces, has noted in the audit log, and warns about.
-struct Policy {
-    enforce: Standard,
-    audit: Standard,
-    warn: Standard,
-}
-
-/// The minor version that a label names; the inner none is the latest, the outer one a text that is no version.
-fn version(label: &str) -> Option<Option<u32>> {
-    if label == "latest" {
-        return Some(None);
-    }
-    let minor = label.strip_prefix("v1.")?;
-    let digits = !minor.is_empty() && minor.bytes().all(|it| it.is_ascii_digit());
-    let plain = digits && (minor == "0" || !minor.starts_with('0'));
-    plain.then(|| minor.parse().ok()).flatten().map(Some)
-}
-
 impl Policy {
-    /// The policy in the labels of a namespace, and errors in them.
-    fn of(namespace: &Value) -> (Policy, ErrorList) {
+    /// The policy in the labels of a namespace where they say something, and errors in them.
+    fn of(namespace: &Value, defaults: &Policy) -> (Policy, ErrorList) {
         let labels = &namespace["metadata"]["labels"];
         let path = Path::new("metadata").child("labels");
         let mut errors = ErrorList::new();
-        let mut read = |mode: &str, otherwise: Level| {
-            let mut standard = Standard {
-                level: Level::Privileged,
-                minor: None,
-            };
+        let mut read = |mode: &str, mut standard: Standard, otherwise: Level| {
             let key = format!("{PREFIX}{mode}");
             let named = labels[&key].as_str();
             if let Some(name) = named {
@@ -110,9 +46,9 @@ impl Policy {
             }
             (standard, named.and_then(Level::parse).is_some())
         };
-        let (enforce, is_set) = read("enforce", Level::Restricted);
-        let (audit, _) = read("audit", Level::Privileged);
-        let (mut warn, _) = read("warn", Level::Privileged);
+        let (enforce, is_set) = read("enforce", defaults.enforce, Level::Restricted);
+        let (audit, _) = read("audit", defaults.audit, Level::Privileged);
+        let (mut warn, _) = read("warn", defaults.warn, Level::Privileged);
         // Without a warn level, the enforced level is warned about.
         if labels[format!("{PREFIX}warn")].is_null() && is_set && enforce.level > warn.level {
             warn.level = enforce.level;
@@ -150,19 +86,19 @@ pub(super) async fn check(
         return Ok(());
     }
     let namespace = attributes.namespace;
+    if let Some(why) = exemption(core, attributes, &pod) {
+        core.pod_security.exempted(attributes);
+        note(attributes, "exempt", &|| why.to_owned());
+        return Ok(());
+    }
     let Some(namespace) = core
         .stored_parts("namespaces", namespace, &["metadata.labels"])
         .await?
     else {
         return Ok(());
     };
-    let (policy, errors) = Policy::of(&namespace);
-    let note = |key: &str, text: &dyn Fn() -> String| {
-        if let Some(asked) = &attributes.asked {
-            let key = format!("{PREFIX}{key}");
-            asked.request.annotations.add(key, text);
-        }
-    };
+    let (policy, errors) = Policy::of(&namespace, &core.config.admission.pod_security.defaults);
+    let note = |key: &str, text: &dyn Fn() -> String| note(attributes, key, text);
     let evaluated = |mode: &'static str, standard: Standard, allowed: bool| {
         let (level, privileged) = (standard.level.name(), standard.level == Level::Privileged);
         let version = match standard.minor.filter(|_| !privileged) {
@@ -217,6 +153,28 @@ pub(super) async fn check(
     Ok(())
 }
 
+/// Adds an annotation to the audit event of the request.
+fn note(attributes: &Attributes<'_>, key: &str, text: &dyn Fn() -> String) {
+    if let Some(asked) = &attributes.asked {
+        let key = format!("{PREFIX}{key}");
+        asked.request.annotations.add(key, text);
+    }
+}
+
+/// Why the configuration leaves the pod out, if it does.
+fn exemption(core: &Admission, attributes: &Attributes<'_>, pod: &Pod<'_>) -> Option<&'static str> {
+    let configured = &core.config.admission.pod_security;
+    let has = |list: &[String], name: &str| list.iter().any(|it| it == name);
+    if has(&configured.namespaces, attributes.namespace) {
+        return Some("namespace");
+    }
+    if has(&configured.users, &attributes.user.name) {
+        return Some("user");
+    }
+    let class = text(pod.spec, &["runtimeClassName"]);
+    (!class.is_empty() && has(&configured.runtime_classes, class)).then_some("runtimeClass")
+}
+
 /// The pod of a request, or the pod template.
 fn pod_of<'a>(attributes: &Attributes<'_>, object: &'a Value) -> Option<Pod<'a>> {
     let resource = attributes.resource;
@@ -260,18 +218,41 @@ async fn check_namespace(
     if !attributes.subresource.is_empty() {
         return Ok(());
     }
-    let (policy, errors) = Policy::of(namespace);
-    let before = attributes.old.map(Policy::of);
+    let configured = &core.config.admission.pod_security;
+    let (policy, errors) = Policy::of(namespace, &configured.defaults);
+    let before = attributes
+        .old
+        .map(|old| Policy::of(old, &configured.defaults));
     let known = before.as_ref().is_some_and(|(_, old)| *old == errors);
     if !errors.is_empty() && !known {
         let kind = GroupKind::new("", "Namespace");
         return Err(Status::invalid(&kind, attributes.name, &errors).into());
     }
+    let is_exempt = configured.namespaces.iter().any(|it| it == attributes.name);
     let (Some((old, _)), new) = (before, policy.enforce) else {
+        if is_exempt {
+            warn_of_exemption(
+                &policy,
+                &configured.defaults,
+                namespace,
+                attributes.name,
+                warnings,
+            );
+        }
         return Ok(());
     };
     let relaxed = new.minor == old.enforce.minor && new.level <= old.enforce.level;
     if new.level == Level::Privileged || relaxed {
+        return Ok(());
+    }
+    if is_exempt {
+        warn_of_exemption(
+            &policy,
+            &configured.defaults,
+            namespace,
+            attributes.name,
+            warnings,
+        );
         return Ok(());
     }
     // By violation: the first pod and the number of pods.
@@ -281,6 +262,10 @@ async fn check_namespace(
             metadata: &pod["metadata"],
             spec: &pod["spec"],
         };
+        let class = text(&pod, &["spec", "runtimeClassName"]);
+        if configured.runtime_classes.iter().any(|it| it == class) {
+            continue;
+        }
         let found = findings(new.level, new.minor, shown);
         if !found.is_empty() {
             let name = text(&pod, &["metadata", "name"]);
@@ -308,4 +293,39 @@ async fn check_namespace(
     texts.sort_unstable();
     texts.into_iter().for_each(|text| warnings.add(text));
     Ok(())
+}
+
+/// The labels of a namespace that is left out have no effect.
+fn warn_of_exemption(
+    policy: &Policy,
+    defaults: &Policy,
+    namespace: &Value,
+    name: &str,
+    warnings: &Warnings,
+) {
+    let standards = [
+        ("enforce", policy.enforce),
+        ("audit", policy.audit),
+        ("warn", policy.warn),
+    ];
+    let is_privileged = |(_, standard): &(&str, Standard)| standard.level == Level::Privileged;
+    if standards.iter().all(is_privileged) || policy == defaults {
+        return;
+    }
+    let labels = &namespace["metadata"]["labels"];
+    let is_set = |mode: &str| {
+        let level = &labels[format!("{PREFIX}{mode}")];
+        !level.is_null() || !labels[format!("{PREFIX}{mode}-version")].is_null()
+    };
+    let shown = standards
+        .iter()
+        .filter(|it| !is_privileged(it) && is_set(it.0));
+    let shown: Vec<String> = shown
+        .map(|(mode, standard)| format!("{mode}={standard}"))
+        .collect();
+    warnings.add(format!(
+        "namespace {} is exempt from Pod Security, and the policy ({}) will be ignored",
+        allot_apimachinery::quote::quote(name),
+        shown.join(", ")
+    ));
 }

@@ -30,10 +30,7 @@ impl Authenticator {
         Authenticator {
             tokens: config.tokens.clone(),
             anonymous: config.anonymous,
-            signer: Signer::new(
-                config.service_account_key.as_deref(),
-                &config.service_account_issuer,
-            ),
+            signer: Signer::new(&config.account_tokens),
         }
     }
 
@@ -81,33 +78,39 @@ impl Authenticator {
         audiences: &[String],
     ) -> Result<(User, Vec<String>), String> {
         let signer = self.signer.as_ref().map_err(ToString::to_string)?;
+        let own = signer.options().audiences();
+        let accepted = if audiences.is_empty() { own } else { audiences };
+        let shared = |names: &[String]| -> Vec<String> {
+            let of_both = accepted.iter().filter(|it| names.contains(it));
+            of_both.cloned().collect()
+        };
         if let Some(user) = self.tokens.get(token) {
             // Such a token has no audience: it is for this server.
-            let own = signer.issuer();
-            if !audiences.is_empty() && !audiences.iter().any(|it| it == own) {
-                return Err(TokenError::Foreign.to_string());
-            }
-            return Ok((user.clone(), vec![own.to_owned()]));
+            let matching = shared(own);
+            return match matching.is_empty() {
+                true => Err(TokenError::Foreign.to_string()),
+                false => Ok((user.clone(), matching)),
+            };
         }
         let now = jiff::Timestamp::now().as_second();
         let bound = signer
             .verify(token, now)
             .map_err(|error| error.to_string())?;
-        let own = [signer.issuer().to_owned()];
-        let accepted = if audiences.is_empty() {
-            &own[..]
-        } else {
-            audiences
+        // A token without an audience is for this server.
+        let meant = match bound.audiences.is_empty() {
+            true => own,
+            false => &bound.audiences,
         };
-        let matching: Vec<String> = accepted
-            .iter()
-            .filter(|it| bound.audiences.contains(it))
-            .cloned()
-            .collect();
+        let matching = shared(meant);
         if matching.is_empty() {
+            let list = |names: &[String]| {
+                let names: Vec<String> = names.iter().map(|name| quote(name)).collect();
+                names.join(" ")
+            };
             return Err(format!(
-                "token audiences {:?} is invalid for the target audiences {accepted:?}",
-                bound.audiences
+                "token audiences [{}] is invalid for the target audiences [{}]",
+                list(meant),
+                list(accepted)
             ));
         }
         still_there(core, &bound, now).await?;

@@ -101,10 +101,7 @@ impl<'a> AuthorizerAttributes<'a> {
         } else {
             format!("User {user} cannot {verb} path {}", quote(path))
         };
-        // Escape everything that a browser interprets as markup.
-        for (found, shown) in [('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;")] {
-            text = text.replace(found, shown);
-        }
+        text = without_markup(&text);
         if !reason.is_empty() {
             text = format!("{text}: {reason}");
         }
@@ -274,7 +271,8 @@ pub(crate) fn authorizer_attributes<'a>(
 ) -> AuthorizerAttributes<'a> {
     let info = &request.info;
     let restricted = fields.and_then(|fields| fields.exact("metadata.name"));
-    let collection_verb = matches!(info.verb.as_str(), "list" | "watch" | "deletecollection");
+    // A deletion of a collection is not one of the object that its selector names.
+    let collection_verb = matches!(info.verb.as_str(), "list" | "watch");
     AuthorizerAttributes {
         user: &request.user,
         verb: &info.verb,
@@ -293,6 +291,15 @@ pub(crate) fn authorizer_attributes<'a>(
     }
 }
 
+/// The text with all that a browser interprets as markup escaped.
+pub(crate) fn without_markup(text: &str) -> String {
+    let mut text = text.to_owned();
+    for (found, shown) in [('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;")] {
+        text = text.replace(found, shown);
+    }
+    text
+}
+
 /// 403 as upstream words it.
 pub(super) fn forbidden(attributes: &AuthorizerAttributes<'_>, reason: &str) -> ApiError {
     refused(attributes, reason).into()
@@ -301,7 +308,9 @@ pub(super) fn forbidden(attributes: &AuthorizerAttributes<'_>, reason: &str) -> 
 fn refused(attributes: &AuthorizerAttributes<'_>, reason: &str) -> Status {
     let text = attributes.denial(reason);
     if !attributes.is_resource {
-        return Status::failure(403, "Forbidden", format!("forbidden: {text}"));
+        let mut status = Status::failure(403, "Forbidden", format!("forbidden: {text}"));
+        status.details = Some(Box::default());
+        return status;
     }
     Status::forbidden(
         &GroupResource::new(attributes.group, attributes.resource),

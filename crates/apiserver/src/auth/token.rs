@@ -1,22 +1,21 @@
-//! Service-account tokens: ES256 JSON web tokens, bound to their account and optionally to a pod or node.
+//! Service-account tokens: signed JSON web tokens, bound to their account and optionally to a pod or node.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use ring::rand::SystemRandom;
-use ring::signature::{
-    ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair,
-    UnparsedPublicKey,
-};
 use serde_json::{Value, json};
+
+use crate::config::AccountTokens;
+use crate::keys::{TokenKey, VerifyingKey};
 
 /// Seconds by which clocks may differ, and for which what a token is bound to may still be deleted; as upstream.
 pub(super) const LEEWAY: i64 = 60;
 
 /// Signs and verifies.
 pub struct Signer {
-    key: EcdsaKeyPair,
-    key_id: String,
-    issuer: String,
+    key: TokenKey,
+    /// The keys whose tokens are accepted.
+    accepted: Vec<VerifyingKey>,
+    options: AccountTokens,
 }
 
 /// Why a token does not count.
@@ -28,6 +27,9 @@ pub enum TokenError {
     /// Signature or form are wrong.
     #[error("go-jose/go-jose: error in cryptographic primitive")]
     Invalid,
+    /// No key has the name that is in the token.
+    #[error("invalid signature, no keys found")]
+    UnknownKey,
     /// Its time is over.
     #[error("service account token has expired")]
     Expired,
@@ -61,39 +63,47 @@ pub struct Bound {
     pub id: String,
 }
 
+/// How long a token is good, in seconds.
+#[derive(Debug, Clone, Copy)]
+pub struct Life {
+    /// Until it ends.
+    pub seconds: i64,
+    /// Until its use is noted, if that is earlier.
+    pub noted_after: Option<i64>,
+}
+
 impl Signer {
-    /// A signer with a PKCS#8 key, or a new one.
+    /// A signer with the configured keys, or with a new one.
     ///
     /// # Errors
     /// [`TokenError::Key`].
-    pub fn new(pkcs8: Option<&[u8]>, issuer: &str) -> Result<Self, TokenError> {
-        let random = SystemRandom::new();
-        let bad = |error: &dyn std::fmt::Display| TokenError::Key(error.to_string());
-        let generated;
-        let bytes = match pkcs8 {
-            Some(bytes) => bytes,
-            None => {
-                generated = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random)
-                    .map_err(|error| bad(&error))?;
-                generated.as_ref()
-            }
+    pub fn new(options: &AccountTokens) -> Result<Self, TokenError> {
+        let key = match &options.signing_key {
+            Some(key) => key.clone(),
+            None => TokenKey::generate().map_err(TokenError::Key)?,
         };
-        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, bytes, &random)
-            .map_err(|error| bad(&error))?;
-        let digest = ring::digest::digest(&ring::digest::SHA256, key.public_key().as_ref());
-        let key_id = URL_SAFE_NO_PAD.encode(digest);
+        let mut accepted = options.keys.clone();
+        // What this server signs with a key of its own it also accepts. A key that was chosen has to be among the accepted ones.
+        if accepted.is_empty() || !options.key_is_chosen && !accepted.contains(key.public()) {
+            accepted.push(key.public().clone());
+        }
         Ok(Signer {
             key,
-            key_id,
-            issuer: issuer.to_owned(),
+            accepted,
+            options: options.clone(),
         })
     }
 
-    /// A token that is valid from now (seconds since 1970) for some seconds.
+    /// What was configured.
+    pub fn options(&self) -> &AccountTokens {
+        &self.options
+    }
+
+    /// A token that is valid from now (seconds since 1970).
     ///
     /// # Errors
     /// [`TokenError::Key`] if signing fails.
-    pub fn sign(&self, bound: &Bound, now: i64, seconds: i64) -> Result<String, TokenError> {
+    pub fn sign(&self, bound: &Bound, now: i64, life: Life) -> Result<String, TokenError> {
         let reference = |(name, uid): &(String, String)| json!({"name": name, "uid": uid});
         let mut private = json!({
             "namespace": bound.namespace, "serviceaccount": reference(&bound.account),
@@ -107,18 +117,19 @@ impl Signer {
                 private[key] = reference(target);
             }
         }
+        if let Some(seconds) = life.noted_after {
+            private["warnafter"] = (now + seconds).into();
+        }
         let claims = json!({
-            "iss": self.issuer, "aud": bound.audiences, "iat": now, "nbf": now, "exp": now + seconds,
+            "iss": self.options.issuer(), "aud": bound.audiences, "iat": now, "nbf": now, "exp": now + life.seconds,
             "jti": bound.id, "sub": format!("system:serviceaccount:{}:{}", bound.namespace, bound.account.0),
             "kubernetes.io": private,
         });
-        let header = json!({"alg": "ES256", "kid": self.key_id});
+        let public = self.key.public();
+        let header = json!({"alg": public.algorithm(), "kid": public.id()});
         let encode = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
         let text = format!("{}.{}", encode(&header), encode(&claims));
-        let signature = self
-            .key
-            .sign(&SystemRandom::new(), text.as_bytes())
-            .map_err(|error| TokenError::Key(error.to_string()))?;
+        let signature = self.key.sign(text.as_bytes()).map_err(TokenError::Key)?;
         Ok(format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 
@@ -134,26 +145,16 @@ impl Signer {
             return Err(TokenError::Foreign);
         };
         let decode = |part: &str| {
-            URL_SAFE_NO_PAD
-                .decode(part)
-                .map_err(|_| TokenError::Foreign)
+            let bytes = URL_SAFE_NO_PAD.decode(part).ok()?;
+            serde_json::from_slice::<Value>(&bytes).ok()
         };
-        let parsed: Value =
-            serde_json::from_slice(&decode(claims)?).map_err(|_| TokenError::Foreign)?;
-        if parsed["iss"] != self.issuer.as_str() {
+        let parsed = decode(claims).ok_or(TokenError::Foreign)?;
+        let issuer = parsed["iss"].as_str().unwrap_or_default();
+        if !self.options.issuers.iter().any(|known| known == issuer) {
             return Err(TokenError::Foreign);
         }
-        let public =
-            UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.key.public_key().as_ref());
-        let signed = format!("{header}.{claims}");
-        public
-            .verify(
-                signed.as_bytes(),
-                &URL_SAFE_NO_PAD
-                    .decode(signature)
-                    .map_err(|_| TokenError::Invalid)?,
-            )
-            .map_err(|_| TokenError::Invalid)?;
+        let head = decode(header).ok_or(TokenError::Foreign)?;
+        self.check_signature(&head, &format!("{header}.{claims}"), signature)?;
         let number = |key: &str| parsed[key].as_i64();
         if number("nbf").is_some_and(|start| now.saturating_add(LEEWAY) < start) {
             return Err(TokenError::Early);
@@ -186,19 +187,54 @@ impl Signer {
         })
     }
 
-    /// The public key as `/openid/v1/jwks` shows it.
-    pub fn jwks(&self) -> Value {
-        // Uncompressed point: 0x04, x, y.
-        let point = self.key.public_key().as_ref();
-        let (x, y) = point[1..].split_at((point.len() - 1) / 2);
-        json!({"keys": [{
-            "use": "sig", "kty": "EC", "kid": self.key_id, "crv": "P-256", "alg": "ES256",
-            "x": URL_SAFE_NO_PAD.encode(x), "y": URL_SAFE_NO_PAD.encode(y),
-        }]})
+    /// One of the accepted keys has signed the text: the one that the head of the token names, or any if it names none.
+    fn check_signature(&self, head: &Value, text: &str, sent: &str) -> Result<(), TokenError> {
+        // An extension that has to be understood.
+        if !head["crit"].is_null() {
+            return Err(TokenError::Invalid);
+        }
+        let sent = URL_SAFE_NO_PAD.decode(sent);
+        let sent = sent.map_err(|_| TokenError::Invalid)?;
+        let algorithm = head["alg"].as_str().unwrap_or_default();
+        let named = head["kid"].as_str().unwrap_or_default();
+        let keys = self.accepted.iter();
+        let mut keys = keys
+            .filter(|key| named.is_empty() || key.id() == named)
+            .peekable();
+        if keys.peek().is_none() {
+            return Err(TokenError::UnknownKey);
+        }
+        match keys.any(|key| key.verifies(algorithm, text.as_bytes(), &sent)) {
+            true => Ok(()),
+            false => Err(TokenError::Invalid),
+        }
     }
 
-    /// The issuer that tokens name.
-    pub fn issuer(&self) -> &str {
-        &self.issuer
+    /// The accepted keys as `/openid/v1/jwks` shows them.
+    pub fn jwks(&self) -> Value {
+        let keys: Vec<Value> = self.accepted.iter().map(VerifyingKey::document).collect();
+        json!({"keys": keys})
+    }
+
+    /// The document by which others find the keys; none if the issuer has no such form (OpenID Connect Discovery 1.0). `host` is
+    /// where this server is reached.
+    pub fn discovery(&self, host: &str) -> Option<Value> {
+        let issuer = self.options.issuer();
+        let rest = issuer.strip_prefix("https://")?;
+        if rest.contains(['?', '#']) {
+            return None;
+        }
+        let mut algorithms: Vec<&str> = self.accepted.iter().map(|key| key.algorithm()).collect();
+        algorithms.sort_unstable();
+        algorithms.dedup();
+        let keys = match &self.options.keys_uri {
+            Some(uri) => uri.clone(),
+            None if host.is_empty() => format!("{issuer}/openid/v1/jwks"),
+            None => format!("https://{host}/openid/v1/jwks"),
+        };
+        Some(json!({
+            "issuer": issuer, "jwks_uri": keys, "response_types_supported": ["id_token"],
+            "subject_types_supported": ["public"], "id_token_signing_alg_values_supported": algorithms,
+        }))
     }
 }

@@ -222,7 +222,8 @@ impl Call<'_> {
     }
 
     fn wrong_kind(&self, sent_version: &str, sent_kind: &str, wanted: &str) -> ApiError {
-        let (_, kind) = wanted.split_once(", Kind=").unwrap_or_default();
+        let (wanted_version, kind) = wanted.split_once(", Kind=").unwrap_or_default();
+        let (wanted_group, _) = crate::object::split_api_version(wanted_version);
         let own_version = self.resource.api_version(&self.version);
         let sent_version = if sent_version.is_empty() {
             &own_version
@@ -252,13 +253,13 @@ impl Call<'_> {
         ApiError::bad_request(format!(
             "{sent_kind} in version \"{version}\" cannot be handled as a {kind}: converting ({version}.{sent_kind}) to \
              ({}.{kind}): unknown conversion",
-            internal_package(&self.resource.group)
+            internal_package(wanted_group)
         ))
     }
 }
 
 /// The Go package of a group's internal types in kube-apiserver.
-fn internal_package(group: &str) -> &str {
+pub(super) fn internal_package(group: &str) -> &str {
     match group {
         "" | "events.k8s.io" => "core",
         group => group.split('.').next().unwrap_or(group),

@@ -117,8 +117,11 @@ fn from_agent(request: &Incoming) -> String {
         .get(http::header::USER_AGENT)
         .map(crate::header::lossy)
         .unwrap_or_default();
-    let first = agent.split('/').next().unwrap_or_default();
-    first.chars().take(MAX_MANAGER).collect()
+    match agent.split('/').next().unwrap_or_default() {
+        // Owners of fields have a name.
+        "" => "unknown".to_owned(),
+        first => first.chars().take(MAX_MANAGER).collect(),
+    }
 }
 
 /// The error about a `dryRun` list that is neither empty nor `All`.

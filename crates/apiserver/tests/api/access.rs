@@ -9,6 +9,9 @@ mod kit;
 mod model;
 mod panics;
 mod paths;
+mod pod_security;
+mod refusals;
+mod token_keys;
 mod tokens;
 mod verbs;
 

@@ -86,6 +86,52 @@ fn old_watch_paths() {
     );
 }
 
+/// What follows the subresource of a namespace is no resource in it, whatever it is called.
+#[test]
+fn subresources_of_namespaces_stay_those() {
+    for (path, want) in [
+        (
+            "/api/v1/namespaces/a/status/b",
+            "get /v1 ns=a namespaces/a/status b",
+        ),
+        (
+            "/api/v1/namespaces/a/finalize/b/c",
+            "get /v1 ns=a namespaces/a/finalize b/c",
+        ),
+    ] {
+        check("GET", path, want);
+    }
+}
+
+#[test]
+fn old_proxy_paths_have_no_subresource() {
+    check(
+        "GET",
+        "/api/v1/proxy/nodes/n/a/b",
+        "proxy /v1 ns= nodes/n/ a/b",
+    );
+    check(
+        "DELETE",
+        "/api/v1/proxy/namespaces/a/pods/p",
+        "proxy /v1 ns=a pods/p/",
+    );
+}
+
+#[test]
+fn a_path_can_end_before_its_resource() {
+    for (path, is_cut) in [
+        ("/api/v1/watch", true),
+        ("/api/v1/proxy/", true),
+        ("/apis/apps/v1/watch", true),
+        ("/api/v1/watch/pods", false),
+        ("/api/v1/pods/watch", false),
+        ("/api/watch", false),
+    ] {
+        let info = RequestInfo::parse(&Method::GET, path, &Query::parse(None));
+        assert_eq!(info.is_cut, is_cut, "{path}");
+    }
+}
+
 #[test]
 fn paths_without_a_resource_have_a_verb_and_no_resource() {
     check("GET", "/healthz", "get path");

@@ -38,6 +38,11 @@ pub fn prepare_for_delete(resource: &Resource, new: &mut Value, options: &Delete
 /// Sets the deletion timestamp of an object; returns whether it can be removed immediately.
 fn mark(resource: &Resource, object: &mut Value, options: &DeleteOptions) -> bool {
     let rules = resource.rules;
+    let already = object["metadata"]["deletionTimestamp"].is_string();
+    if already && is_held_by_spec(resource, object) {
+        // Nothing changes any more until the content of the namespace is gone.
+        return false;
+    }
     let mut finalizers = strings(&object["metadata"]["finalizers"]);
     let decided = |it: &String| it == ORPHAN || it == FOREGROUND;
     let by_default = match rules.orphans_by_default && !finalizers.iter().any(decided) {
@@ -57,7 +62,6 @@ fn mark(resource: &Resource, object: &mut Value, options: &DeleteOptions) -> boo
     let grace = rules.grace_period.map_or(0, |grace_period| {
         grace_period(object, options.grace_period_seconds)
     });
-    let already = object["metadata"]["deletionTimestamp"].is_string();
     let known_grace = object["metadata"]["deletionGracePeriodSeconds"]
         .as_i64()
         .unwrap_or(0);

@@ -57,8 +57,11 @@ pub(crate) fn validate_all(
                 _ => {}
             }
             let name = text(container, "name");
-            if (!name.is_empty() || key == "ephemeralContainers") && !seen.insert(name.to_owned()) {
+            // Init containers without a name repeat only those of the other lists.
+            if seen.contains(name) {
                 errors.push(Error::duplicate(&of.child("name"), name));
+            } else if !name.is_empty() || key != "initContainers" {
+                seen.insert(name.to_owned());
             }
             match key {
                 "containers" => {

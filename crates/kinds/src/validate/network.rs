@@ -13,9 +13,13 @@ pub(crate) fn reachable_address(text: &str, path: &Path, errors: &mut ErrorList)
         errors.push(Error::invalid(path, text, why));
         return;
     }
-    let Ok(address) = text.parse::<IpAddr>() else {
-        return;
-    };
+    if let Ok(address) = text.parse::<IpAddr>() {
+        reachable(address, text, path, errors);
+    }
+}
+
+/// As [`reachable_address`], of an address that has been read.
+pub(crate) fn reachable(address: IpAddr, text: &str, path: &Path, errors: &mut ErrorList) {
     let mut refuse = |detail: String| errors.push(Error::invalid(path, text, detail));
     let (local, local_group) = match address {
         IpAddr::V4(it) => (it.is_link_local(), it.octets()[..3] == [224, 0, 0]),

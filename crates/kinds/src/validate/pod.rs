@@ -29,6 +29,7 @@ pub(crate) fn template(template: &Value, path: &Path, errors: &mut ErrorList) {
     let at = path.child("spec");
     let of = Holder::Template;
     spec(&template["spec"], &template["metadata"], of, &at, errors);
+    pod_annotations::check_match(template, &at, errors);
     if !list(&template["spec"], "ephemeralContainers").is_empty() {
         let detail = "ephemeral containers not allowed in pod template";
         errors.push(Error::forbidden(&at.child("ephemeralContainers"), detail));

@@ -153,7 +153,7 @@ pub fn app_armor_field(annotation: &str) -> Option<Value> {
     errors.is_empty().then_some(profile)
 }
 
-/// Validates that annotations and fields of a new pod name the same profiles.
+/// Validates that annotations and fields of a new pod, or of a template, name the same profiles.
 pub(crate) fn check_match(pod: &Value, path: &Path, errors: &mut ErrorList) {
     const FIELD: &str = "seccompProfile";
     let (spec, annotations) = (&pod["spec"], &pod["metadata"]["annotations"]);

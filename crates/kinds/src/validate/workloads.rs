@@ -60,6 +60,14 @@ pub(crate) fn working_selector(spec: &Value) -> Option<Option<Selector>> {
     Some(Some(selector.to_selector().ok()?))
 }
 
+/// Labels as an error shows them: a map that was sent empty is no absent one.
+pub(crate) fn sent_labels(labels: &Value, at: &Path) -> Value {
+    match labels.is_null() && crate::empties::has(at) {
+        true => serde_json::json!({}),
+        false => labels.clone(),
+    }
+}
+
 /// Checks that a selector matches the labels of the template; an absent one matches nothing.
 pub(crate) fn template_matches(
     spec: &Value,
@@ -72,7 +80,7 @@ pub(crate) fn template_matches(
     if !selector.is_some_and(|selector| selector.matches(&labels)) {
         let at = path.child("template").child("metadata").child("labels");
         let detail = "`selector` does not match template `labels`";
-        errors.push(Error::invalid(&at, shown, detail));
+        errors.push(Error::invalid(&at, &sent_labels(shown, &at), detail));
     }
 }
 

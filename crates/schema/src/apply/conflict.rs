@@ -57,6 +57,15 @@ impl Conflicts {
         })
     }
 
+    /// The conflicts as those of another object that shows one field of the owned one, such as a scale: its version and its path.
+    pub fn shown_in(&mut self, version: &str, path: &[&str]) {
+        for conflict in &mut self.0 {
+            version.clone_into(&mut conflict.owner.version);
+            let names = path.iter().map(|name| PathElement::Field((*name).into()));
+            conflict.path = names.collect();
+        }
+    }
+
     /// There is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -65,10 +65,10 @@ pub(super) fn stateful_set(map: &mut Object) {
         .into_iter()
         .flatten()
     {
-        // Templates are served as separate objects.
+        // Templates are served as separate objects, of this kind whatever the client names.
         if let Value::Object(claim) = claim {
-            set(claim, "apiVersion", "v1");
-            set(claim, "kind", "PersistentVolumeClaim");
+            claim.insert("apiVersion".to_owned(), "v1".into());
+            claim.insert("kind".to_owned(), "PersistentVolumeClaim".into());
         }
     }
 }

@@ -224,7 +224,10 @@ pub(super) fn csi_driver(map: &mut Object) {
     set(map, "attachRequired", true);
     set(map, "podInfoOnMount", false);
     set(map, "storageCapacity", false);
-    set(map, "fsGroupPolicy", "ReadWriteOnceWithFSType");
+    // An empty name is one.
+    if map.get("fsGroupPolicy").is_none_or(Value::is_null) {
+        map.insert("fsGroupPolicy".to_owned(), "ReadWriteOnceWithFSType".into());
+    }
     set(map, "requiresRepublish", false);
     set(map, "seLinuxMount", false);
     if map.get("volumeLifecycleModes").is_none_or(is_zero) {

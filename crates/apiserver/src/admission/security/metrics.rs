@@ -22,13 +22,14 @@ struct Evaluation {
 struct Exemption {
     request_operation: &'static str,
     resource: &'static str,
-    subresource: &'static str,
+    subresource: String,
 }
 
 /// The counters of pod security.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
     evaluations: Family<Evaluation, Counter>,
+    exemptions: Family<Exemption, Counter>,
 }
 
 impl Metrics {
@@ -40,26 +41,35 @@ impl Metrics {
             "Pods compared with a level of pod security",
             metrics.evaluations.clone(),
         );
-        // There is no configuration that exempts anything, so these stay at zero.
-        let exemptions = Family::<Exemption, Counter>::default();
+        // These are there before anything is left out.
         for (request_operation, resource) in [
             ("create", "pod"),
             ("update", "pod"),
             ("create", "controller"),
             ("update", "controller"),
         ] {
-            drop(exemptions.get_or_create(&Exemption {
+            drop(metrics.exemptions.get_or_create(&Exemption {
                 request_operation,
                 resource,
-                subresource: "",
+                subresource: String::new(),
             }));
         }
         registry.register(
             "pod_security_exemptions",
             "Requests that pod security leaves out",
-            exemptions,
+            metrics.exemptions.clone(),
         );
         metrics
+    }
+
+    /// Counts that the pod of a request was left out.
+    pub(super) fn exempted(&self, attributes: &Attributes<'_>) {
+        let exemption = Exemption {
+            request_operation: operation(attributes),
+            resource: kind(attributes),
+            subresource: attributes.subresource.to_owned(),
+        };
+        self.exemptions.get_or_create(&exemption).inc();
     }
 
     /// Counts that the pod of a request was compared with a level.
@@ -76,16 +86,24 @@ impl Metrics {
             policy_level: level,
             policy_version: version,
             mode,
-            request_operation: match attributes.operation {
-                Operation::Create => "create",
-                _ => "update",
-            },
-            resource: match attributes.resource.is("", "pods") {
-                true => "pod",
-                false => "controller",
-            },
+            request_operation: operation(attributes),
+            resource: kind(attributes),
             subresource: attributes.subresource.to_owned(),
         };
         self.evaluations.get_or_create(&evaluation).inc();
+    }
+}
+
+fn operation(attributes: &Attributes<'_>) -> &'static str {
+    match attributes.operation {
+        Operation::Create => "create",
+        _ => "update",
+    }
+}
+
+fn kind(attributes: &Attributes<'_>) -> &'static str {
+    match attributes.resource.is("", "pods") {
+        true => "pod",
+        false => "controller",
     }
 }

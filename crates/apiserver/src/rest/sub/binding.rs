@@ -32,6 +32,9 @@ pub(in crate::rest) async fn create_top_level(
     mut binding: Value,
 ) -> Result<Response<Body>> {
     call.admit_sent(Operation::Create, &mut binding).await?;
+    if meta(&binding, "name").is_empty() {
+        return Err(ApiError::bad_request("Name parameter required."));
+    }
     let Some(pods) = call.core.registry.load().get(PODS.0, PODS.1).cloned() else {
         return Err(ApiError::no_such_path());
     };

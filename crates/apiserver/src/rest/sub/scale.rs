@@ -2,7 +2,7 @@
 
 use allot_apimachinery::Status;
 use allot_apimachinery::gvk::GroupResource;
-use allot_schema::apply::Managed;
+use allot_schema::apply::{Error, Managed};
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
@@ -117,7 +117,12 @@ fn applied(
         &call.conversions,
         |fields, _| fields.apply(current, owners, &part, &call.manager, force),
     )
-    .map_err(managed::apply_error)?;
+    .map_err(|mut error| {
+        if let Error::Conflict(conflicts) = &mut error {
+            conflicts.shown_in(API_VERSION, &["spec", "replicas"]);
+        }
+        managed::apply_error(error)
+    })?;
     value["metadata"]["resourceVersion"] = meta(config, "resourceVersion").into();
     Ok((value, owners))
 }

@@ -9,7 +9,7 @@ use http::Response;
 use serde_json::{Value, json};
 
 use crate::admission::Operation;
-use crate::auth::Bound;
+use crate::auth::{Bound, Life};
 use crate::body::Body;
 use crate::context::Call;
 use crate::encode::value_response;
@@ -23,6 +23,9 @@ const KIND: &str = "TokenRequest";
 const DEFAULT_SECONDS: i64 = 3600;
 const MIN_SECONDS: i64 = 600;
 const MAX_SECONDS: i64 = 1 << 32;
+/// The life by which admission marks the tokens that it mounts into pods, and how long these live.
+const MOUNTED_SECONDS: i64 = 3607;
+const EXTENDED_SECONDS: i64 = 365 * 24 * 3600;
 
 pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
     let mut request = call.object_of(&body, API_VERSION, KIND)?;
@@ -53,9 +56,9 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
         .unwrap_or(DEFAULT_SECONDS);
     validate(seconds)?;
     let signer = call.core.authenticator.signer()?;
-    let mut audiences = strings(&request["spec"]["audiences"]);
+    let (options, mut audiences) = (signer.options(), strings(&request["spec"]["audiences"]));
     if audiences.is_empty() {
-        audiences.push(signer.issuer().to_owned());
+        audiences = options.audiences().to_vec();
     }
     let mut bound = Bound {
         namespace: call.namespace().to_owned(),
@@ -65,9 +68,30 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
         ..Bound::default()
     };
     bind(&call, &request["spec"]["boundObjectRef"], &mut bound).await?;
+    let seconds = match options.max_seconds {
+        Some(most) if most < seconds => {
+            call.request.warnings.add(format!(
+                "requested expiration of {seconds} seconds shortened to {most} seconds"
+            ));
+            most
+        }
+        _ => seconds,
+    };
+    let mut life = Life {
+        seconds,
+        noted_after: None,
+    };
+    // Programs in pods that read their token only once go on working.
+    let for_here = || audiences.iter().all(|it| options.audiences().contains(it));
+    if options.is_extended && bound.pod.is_some() && seconds == MOUNTED_SECONDS && for_here() {
+        life = Life {
+            seconds: EXTENDED_SECONDS,
+            noted_after: Some(seconds),
+        };
+    }
     let now = jiff::Timestamp::now();
     let token = signer
-        .sign(&bound, now.as_second(), seconds)
+        .sign(&bound, now.as_second(), life)
         .map_err(|error| ApiError::from(Status::internal(&error.to_string())))?;
     let end = now + jiff::SignedDuration::from_secs(seconds);
     request["spec"]["audiences"] = audiences.into();
@@ -91,6 +115,10 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
         *uid = account_uid.into();
     }
     request["status"] = json!({"token": token, "expirationTimestamp": timestamp(end)});
+    let request = match call.media.shape {
+        shape if shape.is_metadata() => crate::view::metadata_only(request, shape),
+        _ => request,
+    };
     let media = crate::negotiate::MediaType {
         shape: Shape::Whole,
         ..call.media

@@ -135,5 +135,10 @@ fn row(object: &Value) -> Vec<Value> {
         number(&status["availableReplicas"]),
         age(object),
     ];
-    with_template(object, cells, format::label_selector(&spec["selector"]))
+    // No selector is an empty text here, unlike for other workloads.
+    let selector = match format::label_selector(&spec["selector"]) {
+        none if none == "<none>" => String::new(),
+        selector => selector,
+    };
+    with_template(object, cells, selector)
 }

@@ -131,7 +131,8 @@ fn row(object: &Value) -> Vec<Value> {
         json!(zone),
         json!(match spec["suspend"].as_bool() {
             Some(true) => "True",
-            _ => "False",
+            Some(false) => "False",
+            None => "<unset>",
         }),
         json!(status["active"].as_array().map_or(0, Vec::len)),
         json!(last),

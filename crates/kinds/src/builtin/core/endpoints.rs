@@ -1,7 +1,5 @@
 //! Endpoints.
 
-use std::net::IpAddr;
-
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::{Value, json};
@@ -10,8 +8,8 @@ use crate::object::items;
 use crate::registry::{BASE, Builtin, Rules};
 use crate::table::age;
 use crate::table::format::{SHOWN_ENDPOINTS, name, number, or_none};
-use crate::validate::ip::{address_text, address_warning};
-use crate::validate::network::{PROTOCOLS, reachable_address};
+use crate::validate::ip::{address_text, address_warning, sloppy};
+use crate::validate::network::{PROTOCOLS, reachable};
 use crate::validate::{list, one_of, rule, text, volume};
 
 pub(super) static ENDPOINTS: Builtin = Builtin {
@@ -43,8 +41,7 @@ fn validate(object: &Value, errors: &mut ErrorList) {
             for (place, address) in list(subset, key).iter().enumerate() {
                 let at = path.child(key).index(place);
                 let (found, of) = (text(address, "ip"), at.child("ip"));
-                let malformed = address_text(found);
-                if let Some(why) = malformed {
+                if let Some(why) = address_text(found) {
                     errors.push(Error::invalid(&of, found, why));
                 }
                 let host = text(address, "hostname");
@@ -56,11 +53,10 @@ fn validate(object: &Value, errors: &mut ErrorList) {
                     let at = at.child("nodeName");
                     rule(names::dns1123_subdomain(node), node, &at, errors);
                 }
-                // Upstream reports a malformed one in two ways.
-                if found.parse::<IpAddr>().is_err() {
-                    errors.push(Error::invalid(&of, found, "must be a valid IP address"));
-                } else if malformed.is_none() {
-                    reachable_address(found, &of, errors);
+                // Upstream reports a malformed one in two ways, and reads as old clients write.
+                match sloppy(found) {
+                    None => errors.push(Error::invalid(&of, found, "must be a valid IP address")),
+                    Some(address) => reachable(address.to_canonical(), found, &of, errors),
                 }
             }
         }

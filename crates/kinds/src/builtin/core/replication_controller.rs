@@ -81,7 +81,8 @@ fn validate_spec(spec: &Value, path: &Path, errors: &mut ErrorList) {
     if !entries(spec, "selector").all(|(key, value)| labels.get(key) == Some(value)) {
         let at = at.child("metadata").child("labels");
         let detail = "`selector` does not match template `labels`";
-        errors.push(Error::invalid(&at, labels, detail));
+        let shown = workloads::sent_labels(labels, &at);
+        errors.push(Error::invalid(&at, &shown, detail));
     }
     pod::template(&spec["template"], &at, errors);
     endless(spec, "ReplicationController", &at, errors);

@@ -70,7 +70,8 @@ fn row(object: &Value) -> Vec<Value> {
         "LoadBalancer" if balancer.is_empty() && external_ips.is_empty() => "<pending>".to_owned(),
         "LoadBalancer" => [balancer, external_ips].concat().join(","),
         "ExternalName" => object::text(spec, &["externalName"]).to_owned(),
-        _ => or_none(external_ips.join(",")),
+        "ClusterIP" | "NodePort" => or_none(external_ips.join(",")),
+        _ => "<unknown>".to_owned(),
     };
     let ports: Vec<String> = items(&spec["ports"])
         .iter()

@@ -50,9 +50,9 @@ fn row(object: &Value) -> Vec<Value> {
     let ports: Vec<String> = items(&object["ports"])
         .iter()
         .map(|port| {
-            port["port"]
-                .as_i64()
-                .map_or("*".to_owned(), |port| port.to_string())
+            let name = port["name"].as_str().unwrap_or("*");
+            let number = port["port"].as_i64();
+            number.map_or(name.to_owned(), |number| number.to_string())
         })
         .collect();
     let addresses: Vec<String> = items(&object["endpoints"])

@@ -104,5 +104,9 @@ fn row(object: &Value) -> Vec<Value> {
         place.collect::<Vec<_>>().join("/"),
     ]
     .join("/");
+    let reference = match parent.is_object() {
+        true => reference,
+        false => "<none>".to_owned(),
+    };
     vec![name(object), json!(reference), age(object)]
 }

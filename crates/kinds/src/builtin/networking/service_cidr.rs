@@ -87,7 +87,12 @@ fn validate_update(object: &Value, old: &Value, errors: &mut ErrorList) {
         }
         _ => {
             let ranges = &object["spec"]["cidrs"];
-            errors.push(Error::invalid(&path, ranges, IMMUTABLE));
+            // A list that was sent empty is no absent one.
+            let ranges = match ranges.is_null() && crate::empties::has(&path) {
+                true => serde_json::json!([]),
+                false => ranges.clone(),
+            };
+            errors.push(Error::invalid(&path, &ranges, IMMUTABLE));
         }
     }
 }

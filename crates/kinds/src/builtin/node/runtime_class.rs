@@ -19,6 +19,7 @@ pub(super) static RUNTIME_CLASS: Builtin = Builtin {
     plural: "runtimeclasses",
     rules: Rules {
         create_on_update: true,
+        own_finalizers: true,
         requires_version: |_| true,
         validate,
         validate_update: Some(validate_update),

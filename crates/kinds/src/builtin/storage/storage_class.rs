@@ -1,5 +1,7 @@
 //! Storage classes.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::{Value, json};
@@ -102,6 +104,42 @@ fn validate(object: &Value, errors: &mut ErrorList) {
         &Path::new("volumeBindingMode"),
         errors,
     );
+    topologies(object, errors);
+}
+
+/// Checks the terms of which nodes may have one: every label with values, and neither a label nor a term twice.
+fn topologies(object: &Value, errors: &mut ErrorList) {
+    let mut terms = Vec::new();
+    for (index, term) in items(&object["allowedTopologies"]).iter().enumerate() {
+        let path = Path::new("allowedTopologies")
+            .index(index)
+            .child("matchLabelExpressions");
+        let mut labels = BTreeMap::new();
+        let expressions = items(&term["matchLabelExpressions"]).iter();
+        for (index, expression) in expressions.enumerate() {
+            let (at, values) = (path.index(index), path.index(index).child("values"));
+            let mut set = BTreeSet::new();
+            for (index, value) in items(&expression["values"]).iter().enumerate() {
+                let value = value.as_str().unwrap_or_default();
+                if !set.insert(value) {
+                    errors.push(Error::duplicate(&values.index(index), value));
+                }
+            }
+            if set.is_empty() {
+                errors.push(Error::required(&values, ""));
+            }
+            let (key, at) = (text(expression, "key"), at.child("key"));
+            rule(names::qualified_name(key), key, &at, errors);
+            if labels.insert(key, set).is_some() {
+                errors.push(Error::duplicate(&at, key));
+            }
+        }
+        // Upstream compares with as many empty terms as there are terms, too.
+        if labels.is_empty() || terms.contains(&labels) {
+            errors.push(Error::duplicate(&path, ""));
+        }
+        terms.push(labels);
+    }
 }
 
 /// Checks a change of a storage class.
@@ -135,7 +173,7 @@ fn row(object: &Value) -> Vec<Value> {
         json!(title),
         json!(object::text(object, &["provisioner"])),
         json!(object["reclaimPolicy"].as_str().unwrap_or("Delete")),
-        json!(object["volumeBindingMode"].as_str().unwrap_or("<unset>")),
+        json!(object["volumeBindingMode"].as_str().unwrap_or("Immediate")),
         json!(object["allowVolumeExpansion"].as_bool().unwrap_or(false)),
         age(object),
     ]

@@ -1,10 +1,12 @@
 //! Validation of jobs.
 
 use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
+use allot_apimachinery::names;
 use serde_json::Value;
 
 use super::policies;
 use crate::empties;
+use crate::object::meta;
 use crate::validate::{
     IMMUTABLE, domain_prefixed_path, internal, label_selector, list, not_negative, one_of, pod,
     pod_diff, text, workloads,
@@ -30,6 +32,23 @@ pub(super) fn validate(object: &Value, errors: &mut ErrorList) {
     // An invalid selector is an error of its own.
     if let Some(selector) = workloads::working_selector(spec) {
         workloads::template_matches(spec, selector.as_ref(), &path, errors);
+    }
+    host_names(object, errors);
+}
+
+/// The host name of the last pod of an indexed job has the job's name and the pod's index in it.
+fn host_names(job: &Value, errors: &mut ErrorList) {
+    let spec = &job["spec"];
+    let completions = spec["completions"].as_i64().filter(|many| *many > 0);
+    let (Some(many), "Indexed") = (completions, text(spec, "completionMode")) else {
+        return;
+    };
+    let name = meta(job, "name");
+    let host = format!("{name}-{}", many - 1);
+    if !names::dns1123_label(&host).is_empty() {
+        let detail = format!("will not able to create pod with invalid DNS label: {host}");
+        let path = Path::new("metadata").child("name");
+        errors.push(Error::invalid(&path, name, detail));
     }
 }
 

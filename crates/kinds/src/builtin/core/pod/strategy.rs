@@ -25,7 +25,7 @@ pub(super) fn qos_class(pod: &Value) -> &'static str {
     let (mut any, mut guaranteed) = (false, true);
     for resources in containers.chain(has_own.then_some(own)) {
         for name in ["cpu", "memory"] {
-            let amount = |which: &str| not_zero(&resources[which][name]);
+            let amount = |which: &str| positive(&resources[which][name]);
             let (request, limit) = (amount("requests"), amount("limits"));
             any |= request.is_some() || limit.is_some();
             guaranteed &= limit.is_some() && request == limit;
@@ -38,10 +38,10 @@ pub(super) fn qos_class(pod: &Value) -> &'static str {
     }
 }
 
-/// A quantity other than zero. A pod with one that cannot be read has not passed decoding.
-fn not_zero(value: &Value) -> Option<Quantity> {
+/// A quantity above zero: others do not count. A pod with one that cannot be read has not passed decoding.
+fn positive(value: &Value) -> Option<Quantity> {
     let quantity = Quantity::from_json(value).ok();
-    quantity.filter(|quantity| !quantity.is_zero())
+    quantity.filter(|quantity| quantity.signum() > 0)
 }
 
 /// Adds the labels of a new pod that `matchLabelKeys` and `mismatchLabelKeys` name to the label selectors of the same terms.

@@ -1,0 +1,50 @@
+//! Flags of admission plugins, with kube-apiserver's names.
+
+use std::path::PathBuf;
+
+use allot_apiserver::admission::plugins::works;
+use allot_apiserver::config::AdmissionOptions;
+use anyhow::bail;
+
+/// Configuration of admission plugins.
+#[derive(Debug, clap::Args)]
+#[group(id = "admission")]
+pub struct Args {
+    /// File with configuration of admission plugins (apiserver.config.k8s.io/v1)
+    #[arg(long, value_name = "FILE")]
+    admission_control_config_file: Option<PathBuf>,
+}
+
+impl Args {
+    /// The flags with their values, for `/flagz`.
+    pub fn shown(&self) -> [(&'static str, String); 1] {
+        let file = self.admission_control_config_file.as_deref();
+        let file = file.map(|file| file.display().to_string());
+        [("admission-control-config-file", file.unwrap_or_default())]
+    }
+
+    /// What the file configures.
+    pub fn options(&self) -> anyhow::Result<AdmissionOptions> {
+        let Some(file) = &self.admission_control_config_file else {
+            return Ok(AdmissionOptions::default());
+        };
+        let read = AdmissionOptions::read(file, |name| works(name).is_some());
+        read.map_err(|error| anyhow::anyhow!("--admission-control-config-file: {error}"))
+    }
+}
+
+/// Rejects unknown admission plugins, and warns about those that have no effect here.
+pub(super) fn check_plugins(enabled: &[String], disabled: &[String]) -> anyhow::Result<()> {
+    for (verb, names) in [("enable", enabled), ("disable", disabled)] {
+        for name in names {
+            match works(name) {
+                None => bail!("--{verb}-admission-plugins: plugin {name:?} is unknown"),
+                Some(false) if verb == "enable" => {
+                    tracing::warn!("the admission plugin {name} is not built: it does nothing");
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    Ok(())
+}
