@@ -72,6 +72,24 @@ async fn a_refusal_names_what_was_wanted() {
     }
 }
 
+/// Who wants to act as another user and cannot be understood is refused by a filter, too.
+#[tokio::test]
+async fn a_refused_impersonation_has_the_header() {
+    let server = server(Limits::default()).await;
+    for (header, value, code) in [
+        ("impersonate-group", "g", 400),
+        ("impersonate-user", "jane", 403),
+    ] {
+        let request = http::Request::get("/api/v1/pods")
+            .header(header, value)
+            .body(Full::new(Bytes::new()))
+            .unwrap();
+        let response = server.handle(request, Some(user("joe"))).await;
+        assert_eq!(response.status(), code);
+        assert_eq!(response.headers()["x-content-type-options"], "nosniff");
+    }
+}
+
 #[tokio::test]
 async fn only_some_texts_forbid_guessing_their_type() {
     let server = server(Limits::default()).await;
