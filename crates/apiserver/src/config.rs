@@ -10,6 +10,11 @@ use crate::identity::User;
 use crate::limits::Limits;
 use crate::registry::RuntimeConfig;
 
+mod front_proxy;
+
+pub use front_proxy::{FrontProxy, RequestHeaders};
+pub(crate) use front_proxy::{Unusable, is_identity};
+
 /// Options; the defaults serve tests and `allot up`.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -31,6 +36,8 @@ pub struct Config {
     pub service_account_key: Option<Vec<u8>>,
     /// Client certificate and key for kubelets, PEM.
     pub kubelet_client: Option<KubeletClient>,
+    /// Identities in headers: towards extension API servers, and from proxies before this server.
+    pub front_proxy: FrontProxy,
     /// Address of this server for the service `kubernetes`; no such service if absent.
     pub advertise: Option<std::net::SocketAddr>,
     /// Whether a controller creates the service account `default` of every namespace, so that pods always wait for it.
@@ -87,6 +94,7 @@ impl Default for Config {
             service_account_issuer: "https://kubernetes.default.svc".to_owned(),
             service_account_key: None,
             kubelet_client: None,
+            front_proxy: FrontProxy::default(),
             advertise: None,
             accounts_are_made: false,
             service_addresses: ServiceAddresses::default(),

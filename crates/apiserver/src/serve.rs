@@ -41,6 +41,8 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 pub struct Tls {
     config: Arc<rustls::ServerConfig>,
     authorities: Option<Authorities>,
+    /// Whose client certificates prove that a request comes from a front proxy.
+    front_proxies: Option<Authorities>,
 }
 
 impl Tls {
@@ -55,6 +57,18 @@ impl Tls {
 /// # Errors
 /// Malformed PEM.
 pub fn tls(identity: &Identity, client_ca: Option<&str>) -> io::Result<Tls> {
+    tls_behind_proxies(identity, client_ca, None)
+}
+
+/// Like [`tls`]; client certificates of `front_proxy_ca` prove that headers name the user of a request.
+///
+/// # Errors
+/// Malformed PEM.
+pub fn tls_behind_proxies(
+    identity: &Identity,
+    client_ca: Option<&str>,
+    front_proxy_ca: Option<&str>,
+) -> io::Result<Tls> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let bad = |error: &dyn std::fmt::Display| io::Error::other(error.to_string());
     let chain: Vec<CertificateDer<'static>> =
@@ -66,13 +80,15 @@ pub fn tls(identity: &Identity, client_ca: Option<&str>) -> io::Result<Tls> {
     let builder = rustls::ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .map_err(|error| bad(&error))?;
-    let authorities = client_ca
-        .map(|ca| Authorities::read(ca.as_bytes(), provider))
-        .transpose()
-        .map_err(|error| bad(&error))?;
-    let builder = match &authorities {
-        Some(authorities) => builder.with_client_cert_verifier(authorities.handshake()),
-        None => builder.with_no_client_auth(),
+    let read =
+        |ca: &str| Authorities::read(ca.as_bytes(), provider.clone()).map_err(|error| bad(&error));
+    let authorities = client_ca.map(read).transpose()?;
+    let front_proxies = front_proxy_ca.map(read).transpose()?;
+    // The handshake names all of them: a client may choose its certificate by these names.
+    let all: Vec<&str> = client_ca.into_iter().chain(front_proxy_ca).collect();
+    let builder = match all.is_empty() {
+        false => builder.with_client_cert_verifier(read(&all.join("\n"))?.handshake()),
+        true => builder.with_no_client_auth(),
     };
     let mut config = builder
         .with_single_cert(chain, key)
@@ -82,6 +98,7 @@ pub fn tls(identity: &Identity, client_ca: Option<&str>) -> io::Result<Tls> {
     Ok(Tls {
         config,
         authorities,
+        front_proxies,
     })
 }
 
@@ -167,11 +184,15 @@ async fn one(
         Err(_) => return tracing::debug!(%peer, "TLS handshake took too long"),
     };
     let session = stream.get_ref().1;
-    let presented = match (&tls.authorities, session.peer_certificates()) {
-        (Some(authorities), Some(chain)) => Some((authorities.clone(), Presented::new(chain))),
-        _ => None,
+    let chain = session.peer_certificates();
+    let presented_to = |authorities: &Option<Authorities>| {
+        let presented = Presented::new(chain?);
+        Some((authorities.clone()?, presented))
     };
-    let presented = Arc::new(presented);
+    let presented = Arc::new((
+        presented_to(&tls.authorities),
+        presented_to(&tls.front_proxies),
+    ));
     let http2 = session.alpn_protocol() == Some(b"h2");
     let connection = place.connection.clone();
     let counters = server.0.counters.clone();
@@ -180,16 +201,23 @@ async fn one(
         let in_flight = connection.request();
         let connection = connection.clone();
         async move {
-            let user = match &*presented {
+            let (clients, proxies) = &*presented;
+            let user = match clients {
                 Some((authorities, presented)) => presented
                     .identity(authorities, UnixTime::now())
                     .map(|identity| identity.map(certificate::user_of)),
                 None => Ok(None),
             };
+            let proxy = proxies.as_ref().and_then(|(authorities, presented)| {
+                let found = presented.identity(authorities, UnixTime::now()).ok()?;
+                Some(found.map(|it| it.name).unwrap_or_default())
+            });
             if let Err(error) = &user {
                 tracing::debug!(%peer, %error, "client certificate is of no use");
             }
-            let response = server.handle_remote(request, user, &connection).await;
+            let response = server
+                .handle_remote(request, user, proxy, &connection)
+                .await;
             if response.status() == http::StatusCode::SWITCHING_PROTOCOLS {
                 connection.upgraded();
             }

@@ -66,5 +66,7 @@ pub(super) fn shown(args: &Args) -> BTreeMap<&'static str, String> {
         ("token-auth-file", path(&args.token_auth_file)),
     ];
     let all = own.into_iter().chain(args.limits.shown());
-    all.chain(args.audit.shown()).collect()
+    all.chain(args.audit.shown())
+        .chain(args.front_proxy.shown())
+        .collect()
 }
