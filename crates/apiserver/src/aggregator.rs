@@ -171,7 +171,7 @@ impl Keepers {
             .backend
             .list(COLLECTION, ListOptions::default())
             .await?;
-        let mut current = HashMap::new();
+        let (mut current, mut local) = (HashMap::new(), Vec::new());
         for entry in page.entries {
             // What the store holds was written by this server as JSON.
             let object: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
@@ -194,9 +194,7 @@ impl Keepers {
                         }
                         None if object["spec"]["service"].is_object() => {}
                         None if found["status"] == "True" && found["reason"] == "Local" => {}
-                        None => {
-                            write(&self.core, &name, &basis, &Condition::local()).await?;
-                        }
+                        None => local.push((name, basis)),
                     }
                 }
             }
@@ -204,6 +202,10 @@ impl Keepers {
         self.all = current;
         let all = self.all.values().map(|keeper| keeper.extension.clone());
         self.core.extensions.set(all);
+        // They say what the table already does.
+        for (name, basis) in local {
+            write(&self.core, &name, &basis, &Condition::local()).await?;
+        }
         Ok(())
     }
 
