@@ -26,8 +26,10 @@ mod admission;
 mod audit;
 mod clients;
 mod flags;
+mod front_proxy;
 mod hint;
 mod limits;
+mod static_tokens;
 mod tokens;
 mod trust;
 
@@ -108,6 +110,8 @@ pub struct Args {
     tokens: tokens::Args,
     #[command(flatten)]
     admission: admission::Args,
+    #[command(flatten)]
+    front_proxy: front_proxy::Args,
 }
 
 impl Args {
@@ -291,18 +295,22 @@ pub async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<R
         ca: None,
     });
     config.advertise = Some(advertised);
+    config.front_proxy = args.front_proxy.front_proxy(&pki)?;
+    let fronts = config.front_proxy.headers.clone();
     let server = Server::new(backend, config);
     server.bootstrap().await?;
-    let client_authorities = ClientAuthorities::of(&authority, args.client_ca_file.clone());
+    let client_authorities =
+        ClientAuthorities::of(&authority, args.client_ca_file.clone(), fronts.clone());
     let clients = client_authorities.read().await?;
-    trust::publish(&server, &clients).await?;
+    trust::publish(&server, &clients, fronts.as_ref()).await?;
     let url = format!("https://{host}");
     let kubeconfig = args
         .kubeconfig_out
         .clone()
         .unwrap_or_else(|| data_dir.join("kubeconfig"));
     write_kubeconfig(&kubeconfig, &url, authority.certificate(), &token)?;
-    let tls = serve::tls(&serving, Some(&clients))?;
+    let fronts = fronts.as_ref().map(|it| it.ca.as_str());
+    let tls = serve::tls_behind_proxies(&serving, Some(&clients), fronts)?;
     let listeners = std::iter::once(listener).chain(for_pods);
     let served =
         listeners.map(|it| serve::serve(server.clone(), it, tls.clone(), shutdown.clone()));
@@ -331,7 +339,7 @@ fn data_dir(args: &Args) -> anyhow::Result<PathBuf> {
 
 fn config(args: &Args) -> anyhow::Result<Config> {
     let tokens = match &args.token_auth_file {
-        Some(file) => read_tokens(file)?,
+        Some(file) => static_tokens::read(file)?,
         None => BTreeMap::new(),
     };
     let authorization = args
@@ -379,49 +387,6 @@ fn config(args: &Args) -> anyhow::Result<Config> {
             .map_err(anyhow::Error::msg)?,
         ..Config::default()
     })
-}
-
-/// Reads kube-apiserver's token file.
-fn read_tokens(file: &Path) -> anyhow::Result<BTreeMap<String, User>> {
-    let text =
-        std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let mut tokens = BTreeMap::new();
-    for (number, line) in text
-        .lines()
-        .enumerate()
-        .filter(|(_, line)| !line.trim().is_empty())
-    {
-        let fields = csv_fields(line);
-        let [token, name, uid, rest @ ..] = fields.as_slice() else {
-            bail!(
-                "{} line {}: want token,user,uid[,\"groups\"]",
-                file.display(),
-                number + 1
-            );
-        };
-        let groups = rest.first().map(String::as_str).unwrap_or_default();
-        let mut user = User::new(
-            name.as_str(),
-            groups.split(',').filter(|group| !group.is_empty()),
-        );
-        user.uid = uid.clone();
-        tokens.insert(token.clone(), user);
-    }
-    Ok(tokens)
-}
-
-/// The fields of a line; double quotes protect commas.
-fn csv_fields(line: &str) -> Vec<String> {
-    let (mut fields, mut field, mut quoted) = (Vec::new(), String::new(), false);
-    for c in line.trim().chars() {
-        match c {
-            '"' => quoted = !quoted,
-            ',' if !quoted => fields.push(std::mem::take(&mut field).trim().to_owned()),
-            c => field.push(c),
-        }
-    }
-    fields.push(field.trim().to_owned());
-    fields
 }
 
 /// The token of the kubeconfig, kept so that clients continue to work after a restart.

@@ -7,21 +7,18 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use allot_schema::definition;
-use allot_store::{Draft, Entry, Error as StoreError, Expect, ListOptions, Write};
+use allot_store::{Entry, Error as StoreError, Expect, ListOptions, Write};
 use serde_json::{Value, json};
 
 use crate::error::Result;
-use crate::managed::Known;
+use crate::made;
 use crate::object::{self, meta, metadata_mut, strings};
 use crate::registry::{Resource, collection_name, of_definition};
 use crate::state::ServerState;
 use crate::storage;
-use crate::versions;
 
 const GROUP: &str = "apiextensions.k8s.io";
 const PLURAL: &str = "customresourcedefinitions";
-/// The field manager, as upstream.
-const MANAGER: &str = "kube-apiserver";
 /// The store collection of CRDs.
 const COLLECTION: &str = "apiextensions.k8s.io/customresourcedefinitions";
 
@@ -124,7 +121,7 @@ impl State {
                     COLLECTION,
                     &*entry.key,
                     Expect::Revision(entry.revision),
-                    draft(core, entry, &new)?,
+                    made::status_draft(&core.registry.load(), GROUP, PLURAL, entry, &new)?,
                 )
                 // Objects of a CRD that is not served cannot be deleted, so deletions depend on this write.
                 .frees(true);
@@ -245,7 +242,7 @@ impl State {
         } else {
             metadata.insert("finalizers".to_owned(), rest.into());
         }
-        let draft = draft(core, entry, &new)?;
+        let draft = made::status_draft(&core.registry.load(), GROUP, PLURAL, entry, &new)?;
         let write = if last {
             Write::delete(COLLECTION, &*entry.key, entry.revision, draft)
         } else {
@@ -262,23 +259,6 @@ impl State {
             Err(error) => Err(error.into()),
         }
     }
-}
-
-/// The stored form of a CRD whose status this server has changed, with the server as the owner of the changed fields.
-fn draft(core: &ServerState, entry: &Entry, new: &Value) -> Result<Draft> {
-    let registry = core.registry.load();
-    let Some(resource) = registry.get(GROUP, PLURAL) else {
-        return Ok(storage::draft(new));
-    };
-    let old = versions::load(resource, &entry.value)?;
-    let mut new = new.clone();
-    versions::set_type(&mut new, resource, &resource.storage_version);
-    metadata_mut(&mut new).remove("managedFields");
-    let (version, known) = (resource.storage_version.as_str(), Known::default());
-    let owners = crate::managed::with_manager(resource, version, "status", &known, |fields, _| {
-        fields.update(&old.object, &old.owners, &mut new, MANAGER)
-    });
-    Ok(storage::draft_owned(&new, &owners))
 }
 
 /// Deletes all objects of a collection; objects with finalizers get a deletion timestamp. Returns the number of

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::error::Result;
 use crate::made::{self, ensure};
 use crate::object;
-use crate::registry::{groups, versions};
+use crate::registry::{Registry, groups, versions};
 use crate::state::ServerState;
 use crate::storage;
 
@@ -30,11 +30,7 @@ pub(crate) async fn sync(core: &ServerState) -> Result<()> {
         .filter(|group| *group != "apiregistration.k8s.io")
     {
         for version in versions(&registry, group) {
-            // No version has both: those of built-in kinds have nothing else.
-            let custom = registry.iter().any(|resource| {
-                let served = resource.version(&version).is_some_and(|it| it.served);
-                resource.group == *group && resource.custom.is_some() && served
-            });
+            let custom = is_custom(&registry, group, &version);
             let name = format!("{version}.{group}");
             wanted.insert(name.clone(), local(&name, group, &version, custom));
         }
@@ -66,11 +62,26 @@ pub(crate) async fn sync(core: &ServerState) -> Result<()> {
     Ok(())
 }
 
+/// Whether a group version is one of CRDs. None has both: those of built-in kinds have nothing else.
+fn is_custom(registry: &Registry, group: &str, version: &str) -> bool {
+    registry.iter().any(|resource| {
+        let served = resource.version(version).is_some_and(|it| it.served);
+        resource.group == group && resource.custom.is_some() && served
+    })
+}
+
+/// Group priority minimum and version priority of a group version that this server serves.
+pub(crate) fn priority(registry: &Registry, group: &str, version: &str) -> (u32, u32) {
+    match is_custom(registry, group, version) {
+        true => CUSTOM,
+        false => places(group, version),
+    }
+}
+
 fn local(name: &str, group: &str, version: &str, custom: bool) -> Value {
-    let (group_place, version_place) = if custom {
-        CUSTOM
-    } else {
-        places(group, version)
+    let (group_place, version_place) = match custom {
+        true => CUSTOM,
+        false => places(group, version),
     };
     let mut spec = json!({
         "version": version,
@@ -96,6 +107,8 @@ fn local(name: &str, group: &str, version: &str, custom: bool) -> Value {
 fn places(group: &str, version: &str) -> (u32, u32) {
     let place = match group {
         "" => return (18000, 1),
+        // Before all others.
+        "apiregistration.k8s.io" => 20001,
         "apps" => 17800,
         "events.k8s.io" => 17750,
         "authentication.k8s.io" => 17700,

@@ -173,6 +173,7 @@ async fn run(server: &Server) -> Result<()> {
     }
     crate::services::start(&server.0).await?;
     crate::apiextensions::start(server.0.state.clone()).await?;
+    crate::aggregator::start(server.0.state.clone()).await?;
     tidy(server.0.state.clone());
     Ok(())
 }

@@ -11,8 +11,12 @@ use crate::limits::Limits;
 use crate::registry::RuntimeConfig;
 
 mod admission;
+mod front_proxy;
 pub mod pod_security;
 mod tokens;
+
+pub use front_proxy::{FrontProxy, RequestHeaders};
+pub(crate) use front_proxy::{Unusable, is_identity};
 
 /// Options; the defaults serve tests and `allot up`.
 #[derive(Debug, Clone)]
@@ -37,6 +41,8 @@ pub struct Config {
     pub kubelet_client: Option<KubeletClient>,
     /// Name of the machine for the server's identity Lease; empty: the address of the server.
     pub host_name: String,
+    /// Identities in headers: towards extension API servers, and from proxies before this server.
+    pub front_proxy: FrontProxy,
     /// Address of this server for the service `kubernetes`; no such service if absent.
     pub advertise: Option<std::net::SocketAddr>,
     /// Whether a controller creates the service account `default` of every namespace, so that pods always wait for it.
@@ -97,6 +103,7 @@ impl Default for Config {
             account_tokens: AccountTokens::default(),
             kubelet_client: None,
             host_name: String::new(),
+            front_proxy: FrontProxy::default(),
             advertise: None,
             accounts_are_made: false,
             service_addresses: ServiceAddresses::default(),

@@ -1,6 +1,7 @@
 //! Which groups, versions and resources are served: `/api`, `/apis` and below.
 
 mod aggregated;
+mod merged;
 
 use std::collections::BTreeSet;
 
@@ -11,9 +12,11 @@ use crate::body::{Body, text_response};
 use crate::encode::{bytes_response, value_response};
 use crate::error::{ApiError, Result};
 use crate::negotiate::{MediaType, Offer, acceptable, negotiate};
-use crate::registry::{Registry, Resource, groups, versions};
+use crate::registry::{Registry, Resource};
 use crate::request::Incoming;
 use crate::state::ServerState;
+
+use merged::Group;
 
 /// The answer to any path that is not a resource.
 ///
@@ -46,7 +49,7 @@ pub fn answer(core: &ServerState, request: &Incoming) -> Result<Response<Body>> 
         acceptable(&request.headers, false)?;
     }
     if let ["api" | "apis"] = parts.as_slice()
-        && let Some(response) = aggregated::answer(&registry, request, parts[0] == "api")
+        && let Some(response) = aggregated::answer(core, &registry, request, parts[0] == "api")
     {
         return Ok(response);
     }
@@ -68,14 +71,15 @@ pub fn answer(core: &ServerState, request: &Incoming) -> Result<Response<Body>> 
             resource_list(&registry, in_process, "", version)
         }
         ["apis"] => {
-            let groups: Vec<Value> = groups(&registry)
-                .iter()
-                .map(|name| group(&registry, name))
-                .collect();
+            let groups: Vec<Value> = merged::groups(core, &registry).iter().map(group).collect();
             json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
         }
-        ["apis", name] if groups(&registry).iter().any(|it| it == name) => {
-            let mut value = group(&registry, name);
+        ["apis", name] if !name.is_empty() => {
+            let all = merged::groups(core, &registry);
+            let Some(found) = all.iter().find(|it| it.name == *name) else {
+                return Ok(nothing());
+            };
+            let mut value = group(found);
             value["kind"] = "APIGroup".into();
             value["apiVersion"] = "v1".into();
             value
@@ -121,10 +125,10 @@ fn paths(core: &ServerState, registry: &Registry) -> Value {
     .map(str::to_owned)
     .into();
     paths.extend(crate::zpages::paths(core).map(str::to_owned));
-    for name in groups(registry) {
+    for Group { name, versions } in merged::groups(core, registry) {
         paths.insert(format!("/apis/{name}"));
-        for version in versions(registry, &name) {
-            paths.insert(format!("/apis/{name}/{version}"));
+        for version in versions {
+            paths.insert(format!("/apis/{name}/{}", version.name));
         }
     }
     for endpoint in crate::health::ENDPOINTS {
@@ -136,11 +140,13 @@ fn paths(core: &ServerState, registry: &Registry) -> Value {
     json!({"paths": paths})
 }
 
-fn group(registry: &Registry, name: &str) -> Value {
-    let versions: Vec<Value> = versions(registry, name)
-        .into_iter()
-        .map(|version| json!({"groupVersion": format!("{name}/{version}"), "version": version}))
-        .collect();
+fn group(group: &Group) -> Value {
+    let name = &group.name;
+    let entry = |version: &merged::Version| {
+        let version = &version.name;
+        json!({"groupVersion": format!("{name}/{version}"), "version": version})
+    };
+    let versions: Vec<Value> = group.versions.iter().map(entry).collect();
     json!({"name": name, "preferredVersion": versions.first(), "versions": versions})
 }
 

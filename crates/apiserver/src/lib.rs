@@ -33,6 +33,7 @@
 #![forbid(unsafe_code)]
 
 pub mod admission;
+mod aggregator;
 mod answers;
 mod apiextensions;
 mod apiservices;
@@ -50,6 +51,7 @@ mod dial;
 pub mod discovery;
 mod encode;
 mod endpoints;
+mod extensions;
 mod flow;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -67,6 +69,7 @@ mod panics;
 pub mod pki;
 mod policy_status;
 mod proxy;
+mod remote;
 pub mod request;
 mod rest;
 mod reviews;

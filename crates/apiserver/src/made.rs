@@ -1,11 +1,13 @@
 //! Objects that the server makes without a request, with the owners of their fields.
 
-use allot_store::Backend;
+use allot_store::{Backend, Draft, Entry};
 use serde_json::{Value, json};
 
 use crate::error::Result;
+use crate::managed::Known;
 use crate::object::{self, metadata_mut};
-use crate::{builtin, managed, storage};
+use crate::registry::Registry;
+use crate::{builtin, managed, storage, versions};
 
 /// Creates an object, whose fields `manager` owns, unless its key exists.
 ///
@@ -28,6 +30,31 @@ pub(crate) async fn ensure(
 
 /// The name under which the server's own requests own fields.
 pub(crate) const SERVER: &str = "kube-apiserver";
+
+/// The stored form of an object whose status this server has changed, with the server as the owner of the changed fields.
+///
+/// # Errors
+/// The stored object cannot be read.
+pub(crate) fn status_draft(
+    registry: &Registry,
+    group: &str,
+    plural: &str,
+    entry: &Entry,
+    new: &Value,
+) -> Result<Draft> {
+    let Some(resource) = registry.get(group, plural) else {
+        return Ok(storage::draft(new));
+    };
+    let old = versions::load(resource, &entry.value)?;
+    let mut new = new.clone();
+    versions::set_type(&mut new, resource, &resource.storage_version);
+    metadata_mut(&mut new).remove("managedFields");
+    let (version, known) = (resource.storage_version.as_str(), Known::default());
+    let owners = managed::with_manager(resource, version, "status", &known, |fields, _| {
+        fields.update(&old.object, &old.owners, &mut new, SERVER)
+    });
+    Ok(storage::draft_owned(&new, &owners))
+}
 
 /// Writes into a new object that the server makes without a request which fields `manager` owns: those that its request
 /// would have had. What strategies and controllers fill in belongs to no manager.

@@ -84,7 +84,9 @@ impl Authority {
                 .map_err(|error| io::Error::other(format!("{}: {error}", certificate.display())));
         }
         std::fs::create_dir_all(directory)?;
-        let authority = Authority::generate("kubernetes").map_err(io::Error::other)?;
+        // The cluster's own has the name that kubeadm gives it.
+        let subject = if name == "ca" { "kubernetes" } else { name };
+        let authority = Authority::generate(subject).map_err(io::Error::other)?;
         write_private(&key, &authority.identity.key)?;
         write(&certificate, &authority.identity.certificate, 0o644)?;
         Ok(authority)

@@ -45,6 +45,8 @@ pub struct Tls(Arc<Shared>);
 struct Shared {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
+    /// Authorities of front proxies, PEM, which do not change.
+    front_proxy_ca: Option<String>,
     current: RwLock<Current>,
 }
 
@@ -52,6 +54,8 @@ struct Shared {
 struct Current {
     config: Arc<rustls::ServerConfig>,
     authorities: Option<Authorities>,
+    /// Whose client certificates prove that a request comes from a front proxy.
+    front_proxies: Option<Authorities>,
 }
 
 impl Tls {
@@ -60,8 +64,10 @@ impl Tls {
         self.0.current.read().config.clone()
     }
 
-    fn authorities(&self) -> Option<Authorities> {
-        self.0.current.read().authorities.clone()
+    /// Those of clients and those of front proxies.
+    fn authorities(&self) -> (Option<Authorities>, Option<Authorities>) {
+        let current = self.0.current.read();
+        (current.authorities.clone(), current.front_proxies.clone())
     }
 
     /// From now on client certificates of these authorities (PEM) prove identities, and those of others do no longer: also on
@@ -71,7 +77,8 @@ impl Tls {
     /// Malformed PEM; the present authorities stay.
     pub fn trust(&self, client_ca: &str) -> io::Result<()> {
         let Shared { chain, key, .. } = &*self.0;
-        let new = Current::new(chain, key, Some(client_ca))?;
+        let front_proxy_ca = self.0.front_proxy_ca.as_deref();
+        let new = Current::new(chain, key, Some(client_ca), front_proxy_ca)?;
         *self.0.current.write() = new;
         Ok(())
     }
@@ -82,17 +89,31 @@ impl Tls {
 /// # Errors
 /// Malformed PEM.
 pub fn tls(identity: &Identity, client_ca: Option<&str>) -> io::Result<Tls> {
+    tls_behind_proxies(identity, client_ca, None)
+}
+
+/// Like [`tls`]; client certificates of `front_proxy_ca` prove that headers name the user of a request.
+///
+/// # Errors
+/// Malformed PEM.
+pub fn tls_behind_proxies(
+    identity: &Identity,
+    client_ca: Option<&str>,
+    front_proxy_ca: Option<&str>,
+) -> io::Result<Tls> {
     let chain: Vec<CertificateDer<'static>> =
         CertificateDer::pem_slice_iter(identity.certificate.as_bytes())
             .collect::<Result<_, _>>()
             .map_err(|error| bad(&error))?;
     let key =
         PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).map_err(|error| bad(&error))?;
-    let current = RwLock::new(Current::new(&chain, &key, client_ca)?);
+    let front_proxy_ca = front_proxy_ca.map(str::to_owned);
+    let current = Current::new(&chain, &key, client_ca, front_proxy_ca.as_deref())?;
     Ok(Tls(Arc::new(Shared {
         chain,
         key,
-        current,
+        front_proxy_ca,
+        current: RwLock::new(current),
     })))
 }
 
@@ -101,18 +122,22 @@ impl Current {
         chain: &[CertificateDer<'static>],
         key: &PrivateKeyDer<'static>,
         client_ca: Option<&str>,
+        front_proxy_ca: Option<&str>,
     ) -> io::Result<Self> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = rustls::ServerConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .map_err(|error| bad(&error))?;
-        let authorities = client_ca
-            .map(|ca| Authorities::read(ca.as_bytes(), provider))
-            .transpose()
-            .map_err(|error| bad(&error))?;
-        let builder = match &authorities {
-            Some(authorities) => builder.with_client_cert_verifier(authorities.handshake()),
-            None => builder.with_no_client_auth(),
+        let read = |ca: &str| {
+            Authorities::read(ca.as_bytes(), provider.clone()).map_err(|error| bad(&error))
+        };
+        let authorities = client_ca.map(read).transpose()?;
+        let front_proxies = front_proxy_ca.map(read).transpose()?;
+        // The handshake names all of them: a client may choose its certificate by these names.
+        let all: Vec<&str> = client_ca.into_iter().chain(front_proxy_ca).collect();
+        let builder = match all.is_empty() {
+            false => builder.with_client_cert_verifier(read(&all.join("\n"))?.handshake()),
+            true => builder.with_no_client_auth(),
         };
         let mut config = builder
             .with_single_cert(chain.to_vec(), key.clone_key())
@@ -122,6 +147,7 @@ impl Current {
         Ok(Self {
             config,
             authorities,
+            front_proxies,
         })
     }
 }
@@ -224,16 +250,24 @@ async fn one(
         let in_flight = connection.request();
         let connection = connection.clone();
         async move {
-            let user = match (&*presented, tls.authorities()) {
+            let (authorities, front_proxies) = tls.authorities();
+            let user = match (&*presented, authorities) {
                 (Some(presented), Some(authorities)) => presented
                     .identity(&authorities, UnixTime::now())
                     .map(|identity| identity.map(certificate::user_of)),
                 _ => Ok(None),
             };
+            let proxy = presented.as_ref().as_ref().zip(front_proxies);
+            let proxy = proxy.and_then(|(presented, authorities)| {
+                let found = presented.identity(&authorities, UnixTime::now()).ok()?;
+                Some(found.map(|it| it.name).unwrap_or_default())
+            });
             if let Err(error) = &user {
                 tracing::debug!(%peer, %error, "client certificate is of no use");
             }
-            let response = server.handle_remote(request, user, &connection).await;
+            let response = server
+                .handle_remote(request, user, proxy, &connection)
+                .await;
             if response.status() == http::StatusCode::SWITCHING_PROTOCOLS {
                 connection.upgraded();
             }

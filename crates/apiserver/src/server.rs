@@ -34,7 +34,7 @@ mod receive;
 
 use client::InProcess;
 pub use client::{ClientService, RemoteService};
-use head::{ambiguous, reads_body, time_limit};
+use head::{ambiguous, fronted, reads_body, time_limit};
 
 /// The API server. Cloning is cheap.
 #[derive(Clone)]
@@ -204,11 +204,13 @@ impl Server {
 
     /// Answers a request of a connection: of the API, or of the page beside it. As in kube-apiserver a client certificate
     /// takes precedence over a bearer token, and one that is not trusted or cannot be read is a failed authentication
-    /// unless a token succeeds. The audit log has that as well.
+    /// unless a token succeeds. The audit log has that as well. `proxy` is the common name of a front proxy that the
+    /// certificate proves: the headers of an allowed one name the user, before all other credentials.
     pub(crate) async fn handle_remote(
         &self,
         mut request: Request<hyper::body::Incoming>,
         certificate: Result<Option<User>, certificate::SubjectError>,
+        proxy: Option<String>,
         connection: &Arc<Connection>,
     ) -> Response<Body> {
         if let Some(why) = ambiguous(&request) {
@@ -223,7 +225,12 @@ impl Server {
             return self.page(&handler, request, connection).await;
         }
         request.extensions_mut().insert(connection.clone());
-        let user = certificate.unwrap_or_else(|_| {
+        let user = match fronted(&self.0.config, proxy.as_deref(), request.headers()) {
+            Ok(Some(user)) => Ok(Some(user)),
+            Ok(None) => certificate.map_err(drop),
+            Err(_) => Err(()),
+        };
+        let user = user.unwrap_or_else(|()| {
             request.extensions_mut().insert(Distrusted);
             None
         });
@@ -363,6 +370,9 @@ impl Server {
             trail.decided(decision.allowed(), decision.reason());
         }
         decision.required(&access).inspect_err(|_| *denied = true)?;
+        if let Some(extension) = core.extensions.of(&request.info) {
+            return self.by_extension(exchange, upload, &extension).await;
+        }
         if !request.info.is_resource {
             return self.other_path(request).await;
         }

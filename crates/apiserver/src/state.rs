@@ -11,6 +11,7 @@ use crate::answers::{Budget, Counters};
 use crate::builtin;
 use crate::config::Config;
 use crate::error::Result;
+use crate::extensions::Extensions;
 use crate::registry::Registry;
 use crate::select::extract;
 use crate::unread;
@@ -21,6 +22,8 @@ pub struct ServerState {
     pub backend: Arc<dyn Backend>,
     /// The registry of served resources.
     pub registry: ArcSwap<Registry>,
+    /// The extension API servers.
+    pub(crate) extensions: Extensions,
     /// The server options.
     pub config: Config,
     /// The memory budget of all large responses together.
@@ -48,6 +51,7 @@ impl ServerState {
         ServerState {
             backend,
             registry: ArcSwap::from_pointee(registry),
+            extensions: Extensions::default(),
             answers: Budget::new(config.limits.answer_bytes),
             unread: unread::Pool::new(config.limits.unread_bytes),
             decoding: Budget::new(config.limits.decode_bytes),

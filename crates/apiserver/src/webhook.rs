@@ -1,10 +1,7 @@
 //! Reaching a webhook: over HTTPS, by URL or through a service.
 
-use std::io;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-use allot_certificates::Trust;
-use allot_certificates::roots::Roots;
 use allot_store::Backend;
 use base64::Engine as _;
 use bytes::Bytes;
@@ -14,15 +11,14 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use rustls::ClientConfig;
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, ServerName};
+use rustls_pki_types::ServerName;
 use serde_json::Value;
 use tokio_rustls::TlsConnector;
 
 use crate::dial::{self, Reach};
-use crate::endpoints;
 use crate::limits::MAX_BODY;
 use crate::object::text;
+use crate::remote;
 
 /// The port of a webhook that names none.
 const PORT: u16 = 443;
@@ -31,14 +27,6 @@ const PORT: u16 = 443;
 const MAX_EXCERPT: usize = 2048;
 /// The maximum number of idle connections.
 const MAX_IDLE: usize = 8;
-/// Paths of the system's trusted certificates.
-const TRUSTED: [&str; 4] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
-
 /// A version of the reviews that webhooks are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Version {
@@ -115,7 +103,7 @@ impl Client {
                 format!("/{path}")
             },
             service,
-            tls: tls(&bundle),
+            tls: remote::tls(&bundle, None),
             idle: Mutex::default(),
         }
     }
@@ -214,22 +202,24 @@ impl Client {
     async fn connect(&self, backend: &dyn Backend) -> Result<Connection, String> {
         let tls = self.tls.clone()?;
         let (host, port, reach) = match &self.service {
-            Some((namespace, name)) => endpoint(backend, namespace, name, self.port).await?,
+            Some((namespace, name)) => {
+                remote::endpoint(backend, namespace, name, self.port).await?
+            }
             // A user that may configure webhooks may use one on the server's host; its certificate proves what it is.
             None => {
                 let host = self.host.trim_matches(['[', ']']).to_owned();
                 (host, self.port, Reach::Host)
             }
         };
-        let stream = dial::connect(&host, port, reach)
-            .await
-            .map_err(|error| format!("dial tcp {host}:{port}: connect: {}", in_go(&error)))?;
+        let stream = dial::connect(&host, port, reach).await.map_err(|error| {
+            format!("dial tcp {host}:{port}: connect: {}", remote::in_go(&error))
+        })?;
         let name = self.host.trim_matches(['[', ']']).to_owned();
         let name = ServerName::try_from(name).map_err(|error| error.to_string())?;
         let stream = TlsConnector::from(tls)
             .connect(name, stream)
             .await
-            .map_err(|error| in_go(&error))?;
+            .map_err(|error| remote::in_go(&error))?;
         let (sender, connection) = handshake(TokioIo::new(stream))
             .await
             .map_err(|error| error.to_string())?;
@@ -240,33 +230,6 @@ impl Client {
         });
         Ok(sender)
     }
-}
-
-/// An error of a connection in Go's wording.
-fn in_go(error: &io::Error) -> String {
-    use rustls::{CertificateError as Bad, Error as Tls};
-    match error.kind() {
-        io::ErrorKind::ConnectionRefused => return "connection refused".to_owned(),
-        io::ErrorKind::UnexpectedEof => return "EOF".to_owned(),
-        _ => {}
-    }
-    let Some(tls) = error.get_ref().and_then(|it| it.downcast_ref::<Tls>()) else {
-        return error.to_string();
-    };
-    let why = match tls {
-        // The latter if a CA has the name of the right one.
-        Tls::InvalidCertificate(Bad::UnknownIssuer | Bad::BadSignature) => {
-            "certificate signed by unknown authority"
-        }
-        Tls::InvalidCertificate(Bad::Expired | Bad::ExpiredContext { .. }) => {
-            "certificate has expired or is not yet valid"
-        }
-        Tls::InvalidCertificate(Bad::NotValidForName | Bad::NotValidForNameContext { .. }) => {
-            "certificate is not valid for any names, but wanted to match the webhook's"
-        }
-        other => return format!("tls: {other}"),
-    };
-    format!("tls: failed to verify certificate: x509: {why}")
 }
 
 /// The part of a text of a webhook that errors contain: the webhook can write texts of any length.
@@ -305,70 +268,6 @@ fn answer(code: u16, body: &[u8]) -> Result<Value, String> {
     }
     serde_json::from_slice(body)
         .map_err(|error| format!("couldn't get version/kind; json parse error: {error}"))
-}
-
-/// The CAs for webhooks: the given certificates, or those that the system trusts.
-fn tls(bundle: &[u8]) -> Result<Arc<ClientConfig>, String> {
-    static SYSTEM: LazyLock<Vec<u8>> = LazyLock::new(|| {
-        let chosen = std::env::var("SSL_CERT_FILE").ok();
-        let places = chosen.iter().map(String::as_str).chain(TRUSTED);
-        places
-            .filter_map(|place| std::fs::read(place).ok())
-            .next()
-            .unwrap_or_default()
-    });
-    let trusted = if bundle.is_empty() { &SYSTEM } else { bundle };
-    let certificates = CertificateDer::pem_slice_iter(trusted).filter_map(Result::ok);
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let trust = match Trust::of(certificates, provider.clone()) {
-        Some(trust) => trust,
-        None if bundle.is_empty() => Trust::new(Roots::default(), provider.clone()),
-        None => {
-            return Err(
-                "unable to load root certificates: unable to parse bytes as PEM block".to_owned(),
-            );
-        }
-    };
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(trust))
-        .with_no_client_auth();
-    Ok(Arc::new(config))
-}
-
-/// A ready endpoint of a service: there may be no proxy that forwards traffic for the service's address.
-async fn endpoint(
-    backend: &dyn Backend,
-    namespace: &str,
-    name: &str,
-    port: u16,
-) -> Result<(String, u16, Reach), String> {
-    let key = format!("{namespace}/{name}");
-    let found = backend.get("services", &key).await;
-    let Some(entry) = found.map_err(|error| error.to_string())? else {
-        return Err(format!("service {name:?} not found"));
-    };
-    // What the store holds was written by this server as JSON.
-    let service: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
-    if service["spec"]["type"] == "ExternalName" {
-        // The owner of the service has written it, which need not be the user that has configured the webhook.
-        let name = text(&service, &["spec", "externalName"]).to_owned();
-        return Ok((name, port, Reach::Network));
-    }
-    let mut ports = service["spec"]["ports"].as_array().into_iter().flatten();
-    let Some(wanted) = ports.find(|it| it["port"].as_u64() == Some(port.into())) else {
-        return Err(format!("no service port {port} found for service {name:?}"));
-    };
-    let endpoints = endpoints::ready(backend, namespace, name, text(wanted, &["name"]))
-        .await
-        .map_err(|error| error.to_string())?;
-    let chosen = rand::random_range(0..endpoints.len().max(1));
-    let address = endpoints.into_keys().nth(chosen);
-    // Endpoints are addresses, and validation keeps the loopback interface out of EndpointSlices.
-    let address = address.map(|it| (it.ip().to_string(), it.port(), Reach::Host));
-    address.ok_or_else(|| format!("no endpoints available for service {name:?}"))
 }
 
 #[cfg(test)]

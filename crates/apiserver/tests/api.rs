@@ -7,6 +7,7 @@ mod api {
     pub mod clients;
     pub mod conformance;
     pub mod definitions;
+    pub mod extensions;
     pub mod faults;
     pub mod hostile;
     pub mod impersonation;

@@ -1,16 +1,16 @@
 //! The metadata of all objects of all kinds, for garbage collection, namespaces and quotas.
 //!
-//! Kinds come from discovery, which is repeated when CRDs change. A kind that has an informer is
+//! Kinds come from discovery, which is repeated when CRDs or the list of groups change. A kind that has an informer is
 //! read from there. Every other kind is watched in its most stable version; everything but the
 //! metadata is dropped on arrival.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use allot_reflector::{Keep, Readable, parse};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroupList, OwnerReference, Time};
 use kube::core::ObjectMeta;
 use kube::discovery::{ApiResource, Discovery, Scope, verbs};
 use kube::{Api, Client};
@@ -28,6 +28,10 @@ use crate::served::Served;
 pub(crate) const BY_NAMESPACE: &str = "namespace";
 /// How long the first lists may take before controllers start without the missing ones.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often the list of groups is compared: extension API servers come and go without a CRD. As upstream.
+const COMPARE: Duration = Duration::from_secs(30);
+/// After a discovery that has left out groups.
+const COMPLETE: Duration = Duration::from_secs(5);
 
 /// An object reduced to its metadata.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -164,6 +168,8 @@ struct Inner {
     handlers: Mutex<Vec<Handler>>,
     rediscover: Notify,
     failed: RwLock<Option<String>>,
+    /// The group versions of the last discovery.
+    listed: Mutex<BTreeSet<String>>,
 }
 
 fn namespace_of(obj: &MetaObject) -> Vec<String> {
@@ -176,6 +182,12 @@ fn is_kept(resource: &ApiResource) -> bool {
     resource.kind != "Event"
 }
 
+/// All group versions in a list of groups.
+fn versions_of(groups: &APIGroupList) -> BTreeSet<String> {
+    let versions = groups.groups.iter().flat_map(|group| &group.versions);
+    versions.map(|it| it.group_version.clone()).collect()
+}
+
 impl Inventory {
     /// An inventory that begins to fill once its task runs (see [`Inventory::run`]).
     pub(crate) fn new(context: &Context, served: &Served) -> Self {
@@ -185,6 +197,7 @@ impl Inventory {
             handlers: Mutex::default(),
             rediscover: Notify::new(),
             failed: RwLock::default(),
+            listed: Mutex::default(),
         }));
         if !served.has("apiextensions.k8s.io/v1", "customresourcedefinitions") {
             return this;
@@ -270,12 +283,20 @@ impl Inventory {
     /// Follows new and removed kinds until shutdown.
     pub(crate) async fn run(self) {
         loop {
+            let pause = match self.failure() {
+                Some(_) => COMPLETE,
+                None => COMPARE,
+            };
             tokio::select! {
                 () = self.0.context.shutdown.cancelled() => return,
-                () = self.0.rediscover.notified() => {}
+                // Batches CRDs that arrive together.
+                () = self.0.rediscover.notified() => tokio::time::sleep(Duration::from_millis(50)).await,
+                () = tokio::time::sleep(pause) => {
+                    if self.failure().is_none() && !self.has_other_groups().await {
+                        continue;
+                    }
+                }
             }
-            // Batches CRDs that arrive together.
-            tokio::time::sleep(Duration::from_millis(50)).await;
             if let Err(error) = self.discover().await {
                 tracing::warn!(%error, "discovery failed, will retry");
                 tokio::time::sleep(Duration::from_secs(1)).await;
@@ -284,16 +305,58 @@ impl Inventory {
         }
     }
 
+    /// Whether the server lists other group versions than at the last discovery.
+    async fn has_other_groups(&self) -> bool {
+        let Ok(groups) = self.0.context.client.list_api_groups().await else {
+            return false;
+        };
+        versions_of(&groups) != *self.0.listed.lock()
+    }
+
+    /// Discovers what the server lists. Groups that cannot be read, those of extension API servers that do not answer, are
+    /// left out and returned with the errors; there is no error unless all are.
+    async fn discovered(&self) -> Result<(Discovery, BTreeMap<String, String>), kube::Error> {
+        let client = &self.0.context.client;
+        let error = match Discovery::new(client.clone()).run().await {
+            Ok(discovery) => return Ok((discovery, BTreeMap::new())),
+            Err(error) => error,
+        };
+        let groups = client.list_api_groups().await?;
+        let mut failing = BTreeMap::new();
+        for group in &groups.groups {
+            for version in &group.versions {
+                let name = &version.group_version;
+                if let Err(error) = client.list_api_group_resources(name).await {
+                    failing.insert(group.name.clone(), format!("{name}: {error}"));
+                }
+            }
+        }
+        if failing.is_empty() || failing.len() == groups.groups.len() {
+            return Err(error);
+        }
+        let names: Vec<&str> = failing.keys().map(String::as_str).collect();
+        let rest = Discovery::new(client.clone()).exclude(&names).run().await?;
+        Ok((rest, failing))
+    }
+
     async fn discover(&self) -> Result<(), kube::Error> {
-        let found = Discovery::new(self.0.context.client.clone()).run().await;
-        let discovery = match found {
-            Ok(discovery) => discovery,
+        let listed = match self.0.context.client.list_api_groups().await {
+            Ok(groups) => versions_of(&groups),
+            Err(_) => BTreeSet::new(),
+        };
+        let (discovery, failing) = match self.discovered().await {
+            Ok(found) => found,
             Err(error) => {
                 *self.0.failed.write() = Some(error.to_string());
                 return Err(error);
             }
         };
-        *self.0.failed.write() = None;
+        *self.0.listed.lock() = listed;
+        *self.0.failed.write() = (!failing.is_empty()).then(|| {
+            let errors: Vec<&str> = failing.values().map(String::as_str).collect();
+            let errors = errors.join(", ");
+            format!("unable to retrieve the complete list of server APIs: {errors}")
+        });
         let mut current: BTreeMap<GroupKind, Arc<Kind>> = BTreeMap::new();
         for group in discovery.groups() {
             for (resource, capabilities) in group.resources_by_stability() {
@@ -320,6 +383,10 @@ impl Inventory {
         }
         let mut kinds = self.0.kinds.write();
         for (id, kind) in &*kinds {
+            // What is known of a group stays while the group cannot be read.
+            if failing.contains_key(&id.0) {
+                current.insert(id.clone(), kind.clone());
+            }
             if current.get(id).is_none_or(|c| !Arc::ptr_eq(c, kind)) {
                 kind.stop.cancel();
             }

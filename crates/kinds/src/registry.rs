@@ -19,7 +19,7 @@ pub use builtin::{
     SCALE, STATUS, Sub, UPDATE,
 };
 pub use custom::of_definition;
-pub use priority::{groups, is_builtin_group, versions};
+pub use priority::{groups, is_builtin_group, version_priority, versions};
 pub use rules::{
     ALL_METADATA, Check, CheckChange, ComputedField, Connect, Create, Generation, Layout,
     MetadataErrors, Review, Row, Rules, Steps, StoredForm, UnsupportedField, anything_changed,

@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use allot_apiserver::Server;
+use allot_apiserver::config::RequestHeaders;
 use allot_apiserver::pki::Authority;
 use allot_apiserver::serve::Tls;
 use allot_certificates::roots::Roots;
@@ -22,15 +23,21 @@ const PERIOD: Duration = Duration::from_secs(60);
 pub(super) struct ClientAuthorities {
     own: String,
     file: Option<PathBuf>,
+    /// What is published beside them.
+    fronts: Option<RequestHeaders>,
 }
 
 impl ClientAuthorities {
-    pub(super) fn of(authority: &Authority, file: Option<PathBuf>) -> Self {
+    pub(super) fn of(
+        authority: &Authority,
+        file: Option<PathBuf>,
+        fronts: Option<RequestHeaders>,
+    ) -> Self {
         let mut own = authority.certificate().to_owned();
         if !own.ends_with('\n') {
             own.push('\n');
         }
-        Self { own, file }
+        Self { own, file, fronts }
     }
 
     /// Their certificates in PEM.
@@ -83,7 +90,7 @@ impl ClientAuthorities {
         tls.trust(&new).context("--client-ca-file")?;
         *known = new;
         tracing::info!("--client-ca-file has changed: its certificates are trusted now");
-        trust::publish(server, known).await
+        trust::publish(server, known, self.fronts.as_ref()).await
     }
 }
 
@@ -127,14 +134,14 @@ mod tests {
         let file = directory.path().join("clients.crt");
         std::fs::write(&file, first.certificate()).unwrap();
         let identity = own.server("server", &[], &[]).unwrap();
-        let clients = ClientAuthorities::of(&own, Some(file.clone()));
+        let clients = ClientAuthorities::of(&own, Some(file.clone()), None);
         let known = clients.read().await.unwrap();
         assert!(known.contains(own.certificate()) && known.contains(first.certificate()));
         let tls = serve::tls(&identity, Some(&known)).unwrap();
         let server = Server::in_memory().await.unwrap();
         let client = Client::new(server.client_service(User::admin()), "kube-system");
         let maps = Api::<ConfigMap>::default_namespaced(client);
-        trust::publish(&server, &known).await.unwrap();
+        trust::publish(&server, &known, None).await.unwrap();
         let follow = tokio::spawn(clients.follow(server, tls, known));
         let published = |wanted: String| {
             let maps = maps.clone();

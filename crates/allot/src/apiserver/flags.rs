@@ -63,6 +63,7 @@ pub(super) fn shown(args: &Args) -> BTreeMap<&'static str, String> {
     ];
     let all = own.into_iter().chain(args.limits.shown());
     let all = all.chain(args.audit.shown());
+    let all = all.chain(args.front_proxy.shown());
     let all = all.chain(args.tokens.shown());
     all.chain(args.admission.shown()).collect()
 }

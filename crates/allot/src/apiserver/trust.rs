@@ -3,9 +3,11 @@
 use std::net::IpAddr;
 
 use allot_apiserver::Server;
+use allot_apiserver::config::RequestHeaders;
 use allot_apiserver::identity::User;
 use allot_apiserver::pki::{Authority, Identity};
 use anyhow::Context;
+use http::HeaderName;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::api::{Patch, PatchParams};
@@ -39,9 +41,13 @@ pub(super) fn serving_identity(
     Ok(authority.server("kube-apiserver", &names.map(str::to_owned), &addresses)?)
 }
 
-/// Binds the API server's client certificate to the role for kubelets, as installers of clusters do, and publishes the
-/// client CAs (PEM), as kube-apiserver does.
-pub(super) async fn publish(server: &Server, clients: &str) -> anyhow::Result<()> {
+/// Binds the API server's client certificate to the role for kubelets, as installers of clusters do, and publishes for
+/// extension API servers the client CAs (PEM) and how this server names users, as kube-apiserver does.
+pub(super) async fn publish(
+    server: &Server,
+    clients: &str,
+    proxies: Option<&RequestHeaders>,
+) -> anyhow::Result<()> {
     let client = Client::new(server.client_service(User::admin()), "kube-system");
     let subject =
         json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": KUBELET_CLIENT});
@@ -59,16 +65,33 @@ pub(super) async fn publish(server: &Server, clients: &str) -> anyhow::Result<()
     .await
     .context("role binding of the API server's kubelet client")?;
     let name = "extension-apiserver-authentication";
+    let mut data = json!({"client-ca-file": clients});
+    if let Some(proxies) = proxies {
+        let list = |names: &[HeaderName]| {
+            let names: Vec<&str> = names.iter().map(HeaderName::as_str).collect();
+            json!(names).to_string()
+        };
+        data["requestheader-client-ca-file"] = proxies.ca.as_str().into();
+        for (key, value) in [
+            ("allowed-names", json!(proxies.allowed_names).to_string()),
+            ("username-headers", list(&proxies.username)),
+            ("uid-headers", list(&proxies.uid)),
+            ("group-headers", list(&proxies.group)),
+            (
+                "extra-headers-prefix",
+                json!(proxies.extra_prefixes).to_string(),
+            ),
+        ] {
+            data[format!("requestheader-{key}")] = value.into();
+        }
+    }
     let map = json!({
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name},
-        "data": {"client-ca-file": clients},
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": &data,
     });
     let maps = Api::<ConfigMap>::default_namespaced(client);
-    apply(&maps, name, map, |known| {
-        known["data"]["client-ca-file"] == clients
-    })
-    .await
-    .context("config map with the client CA")
+    apply(&maps, name, map, |known| known["data"] == data)
+        .await
+        .context("config map with the client CA")
 }
 
 /// Applies an object unless it is there as it should be. A webhook, a policy or a priority level that refuses it does not keep
@@ -124,12 +147,12 @@ mod tests {
         });
         let broken = serde_json::from_value(broken).unwrap();
         hooks.create(&PostParams::default(), &broken).await.unwrap();
-        publish(&server, "a CA").await.unwrap();
+        publish(&server, "a CA", None).await.unwrap();
         let bindings = Api::<ClusterRoleBinding>::all(client);
         assert!(bindings.get_opt(KUBELET_CLIENT).await.unwrap().is_none());
         let deleted = hooks.delete("broken", &DeleteParams::default()).await;
         assert!(deleted.is_ok());
-        publish(&server, "a CA").await.unwrap();
+        publish(&server, "a CA", None).await.unwrap();
         assert!(bindings.get_opt(KUBELET_CLIENT).await.unwrap().is_some());
     }
 }

@@ -5,20 +5,22 @@ use http::{HeaderValue, Response, StatusCode};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{groups, versions};
+use super::merged::{self, Group};
 use crate::body::Body;
 use crate::encode::value_response;
 use crate::negotiate::{MediaType, accepted};
 use crate::registry::{Registry, Resource};
 use crate::request::Incoming;
+use crate::state::ServerState;
 
 const TYPE: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// The document, if the client prefers it.
 pub(super) fn answer(
+    core: &ServerState,
     registry: &Registry,
     request: &Incoming,
-    core: bool,
+    legacy: bool,
 ) -> Option<Response<Body>> {
     let wanted = accepted(&request.headers).into_iter().find_map(|item| {
         if !item.covers("application/json") {
@@ -37,12 +39,11 @@ pub(super) fn answer(
     if wanted != Some(true) {
         return None;
     }
-    let names = if core {
-        vec![String::new()]
-    } else {
-        groups(registry)
+    let groups = match legacy {
+        true => vec![merged::core_group(core, registry)],
+        false => merged::groups(core, registry),
     };
-    let items: Vec<Value> = names.iter().map(|name| group(registry, name)).collect();
+    let items: Vec<Value> = groups.iter().map(|it| group(registry, it)).collect();
     let document = json!({
         "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items,
     });
@@ -74,21 +75,31 @@ pub(super) fn answer(
     Some(response)
 }
 
-fn group(registry: &Registry, name: &str) -> Value {
-    let versions: Vec<Value> = versions(registry, name)
-        .iter()
-        .map(|version| {
-            let resources: Vec<Value> = registry
-                .iter()
-                .filter(|it| it.group == name && it.version(version).is_some_and(|it| it.served))
-                .map(|it| resource(it))
-                .collect();
-            json!({"version": version, "resources": resources, "freshness": "Current"})
-        })
-        .collect();
+fn group(registry: &Registry, group: &Group) -> Value {
+    let name = &group.name;
+    let own = |version: &str| -> Vec<Value> {
+        let served = registry
+            .iter()
+            .filter(|it| it.group == *name && it.version(version).is_some_and(|it| it.served));
+        served.map(|it| resource(it)).collect()
+    };
+    let entry = |version: &merged::Version| {
+        let (name, extension) = (&version.name, &version.extension);
+        let Some(extension) = extension else {
+            return json!({"version": name, "resources": own(name), "freshness": "Current"});
+        };
+        let known = extension.discovered();
+        let freshness = if known.current { "Current" } else { "Stale" };
+        let mut entry = json!({"version": name, "freshness": freshness});
+        if !known.resources.is_empty() {
+            entry["resources"] = known.resources.clone().into();
+        }
+        entry
+    };
+    let versions: Vec<Value> = group.versions.iter().map(entry).collect();
     let mut metadata = json!({"creationTimestamp": null});
     if !name.is_empty() {
-        metadata["name"] = name.into();
+        metadata["name"] = name.as_str().into();
     }
     json!({"metadata": metadata, "versions": versions})
 }

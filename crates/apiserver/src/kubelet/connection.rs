@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
 use rustls::server::ParsedCertificate;
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -24,6 +24,7 @@ use crate::context::Call;
 use crate::dial::{self, Reach};
 use crate::error::{ApiError, Result};
 use crate::identity::NODE_PREFIX;
+use crate::remote::{self, AnyCertificate};
 use crate::state::ServerState;
 
 /// How long a kubelet may take to accept a connection.
@@ -190,35 +191,8 @@ pub(super) async fn tunnel(
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         return Err(upstream_error(response).await);
     }
-    let mut answer = Response::new(Body::empty());
-    *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    for (name, value) in response.headers() {
-        if name != http::header::CONTENT_LENGTH {
-            answer.headers_mut().append(name, value.clone());
-        }
-    }
-    answer.headers_mut().insert(
-        http::header::CONNECTION,
-        HeaderValue::from_static("Upgrade"),
-    );
     let shutdown = call.core.shutdown.clone();
-    tokio::spawn(async move {
-        let _share = share;
-        let (client, kubelet) = match tokio::try_join!(client, hyper::upgrade::on(response)) {
-            Ok(both) => both,
-            Err(error) => return tracing::debug!(%error, "upgrade failed"),
-        };
-        let (mut client, mut kubelet) = (TokioIo::new(client), TokioIo::new(kubelet));
-        tokio::select! {
-            copied = tokio::io::copy_bidirectional(&mut client, &mut kubelet) => {
-                if let Err(error) = copied {
-                    tracing::debug!(%error, "stream ended");
-                }
-            }
-            () = shutdown.cancelled() => {}
-        }
-    });
-    Ok(answer)
+    Ok(remote::switch(response, client, share, shutdown))
 }
 
 /// TLS towards kubelets: our client certificate; theirs is checked if there is a CA to check it against.
@@ -252,45 +226,4 @@ fn client_tls(client: Option<&KubeletClient>) -> std::io::Result<Arc<rustls::Cli
         None => builder.with_no_client_auth(),
     };
     Ok(Arc::new(config))
-}
-
-/// Kubelets have self-signed serving certificates by default; kube-apiserver does not verify them either.
-#[derive(Debug)]
-struct AnyCertificate(Arc<rustls::crypto::CryptoProvider>);
-
-impl rustls::client::danger::ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<rustls::client::danger::ServerCertVerified, rustls::Error> {
-        Ok(rustls::client::danger::ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &rustls::DigitallySignedStruct,
-    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &rustls::DigitallySignedStruct,
-    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use http::{Method, Request};
+use http::{HeaderMap, Method, Request};
 
+use crate::config::{Config, Unusable};
 use crate::error::{ApiError, Result};
+use crate::identity::User;
 use crate::request::{Incoming, RequestInfo, is_long_running, parse_duration};
 
 /// Why the host of an HTTP/1.1 request is ambiguous, in Go's words. This server has one name for all, but a proxy
@@ -17,6 +19,22 @@ pub(super) fn ambiguous<B>(request: &Request<B>) -> Option<&'static str> {
         0 => Some("missing required Host header"),
         1 => None,
         _ => Some("too many Host headers"),
+    }
+}
+
+/// The user that the headers of a front proxy name, if the common name of the certificate is that of an allowed one. From
+/// all other clients such headers mean nothing.
+///
+/// # Errors
+/// [`Unusable`] if the headers of a proxy are garbled.
+pub(super) fn fronted(
+    config: &Config,
+    proxy: Option<&str>,
+    headers: &HeaderMap,
+) -> Result<Option<User>, Unusable> {
+    match (&config.front_proxy.headers, proxy) {
+        (Some(known), Some(name)) if known.allows(name) => known.user(headers),
+        _ => Ok(None),
     }
 }
 

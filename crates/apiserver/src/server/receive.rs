@@ -7,12 +7,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Response;
+use http::{Method, Response};
 use http_body::Body as HttpBody;
 
 use super::{Exchange, Server};
+use crate::aggregator;
 use crate::body::Body;
 use crate::error::Result;
+use crate::extensions::Extension;
 use crate::flow::{Seat, refusal};
 use crate::identity::MASTERS;
 use crate::limits::timed_out;
@@ -20,6 +22,36 @@ use crate::request::is_long_running;
 use crate::upload::Upload;
 
 impl Server {
+    /// The answer of an extension API server.
+    ///
+    /// # Errors
+    /// As for [`Server::receive`] and [`aggregator::answer`].
+    pub(super) async fn by_extension<B>(
+        &self,
+        exchange: &mut Exchange,
+        upload: &mut Upload<B>,
+        extension: &Extension,
+    ) -> Result<Response<Body>>
+    where
+        B: HttpBody + Send + 'static,
+        B::Data: Send,
+        B::Error: std::fmt::Display,
+    {
+        let body = match exchange.request.method {
+            Method::GET | Method::HEAD => Bytes::new(),
+            _ => match self.receive(exchange, upload).await? {
+                Ok(body) => body,
+                Err(refused) => return Ok(refused),
+            },
+        };
+        let Exchange { request, audit, .. } = exchange;
+        if let Some(trail) = audit {
+            trail.sent(&body);
+        }
+        let id = audit.as_ref().map(|trail| trail.id());
+        aggregator::answer(&self.0, request, extension, body, id).await
+    }
+
     /// The body of a request. If it takes longer than a moment the seat is given up, and taken again when the body is
     /// there; the inner error is the answer if there is no seat or too many wait like this.
     ///

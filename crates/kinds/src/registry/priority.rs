@@ -73,7 +73,7 @@ pub fn versions(registry: &Registry, group: &str) -> Vec<String> {
 
 /// The order of versions: stable before beta before alpha, then by number; other names last, in reverse alphabetical
 /// order.
-pub(super) fn version_priority(name: &str) -> (u8, u64, u64, std::cmp::Reverse<String>) {
+pub fn version_priority(name: &str) -> (u8, u64, u64, std::cmp::Reverse<String>) {
     let parsed = name.strip_prefix('v').and_then(|rest| {
         let digits = rest
             .find(|c: char| !c.is_ascii_digit())

@@ -1,0 +1,237 @@
+//! Reaching other servers over TLS, webhooks and extension API servers: the endpoint of a service, the certificates that are
+//! trusted, and connections that are handed over byte for byte.
+
+use std::io;
+use std::sync::{Arc, LazyLock};
+
+use allot_certificates::Trust;
+use allot_certificates::roots::Roots;
+use allot_store::Backend;
+use http::{HeaderValue, Response, StatusCode, header};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::{ClientConfig, DigitallySignedStruct};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::body::Body;
+use crate::dial::Reach;
+use crate::endpoints;
+use crate::object::text;
+use crate::pki::Identity;
+
+/// Paths of the system's trusted certificates.
+const TRUSTED: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// An error of a connection in Go's wording.
+pub(crate) fn in_go(error: &io::Error) -> String {
+    use rustls::{CertificateError as Bad, Error as Tls};
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => return "connection refused".to_owned(),
+        io::ErrorKind::UnexpectedEof => return "EOF".to_owned(),
+        _ => {}
+    }
+    let Some(tls) = error.get_ref().and_then(|it| it.downcast_ref::<Tls>()) else {
+        return error.to_string();
+    };
+    let why = match tls {
+        // The latter if a CA has the name of the right one.
+        Tls::InvalidCertificate(Bad::UnknownIssuer | Bad::BadSignature) => {
+            "certificate signed by unknown authority"
+        }
+        Tls::InvalidCertificate(Bad::Expired | Bad::ExpiredContext { .. }) => {
+            "certificate has expired or is not yet valid"
+        }
+        Tls::InvalidCertificate(Bad::NotValidForName | Bad::NotValidForNameContext { .. }) => {
+            "certificate is not valid for any names, but wanted to match the webhook's"
+        }
+        other => return format!("tls: {other}"),
+    };
+    format!("tls: failed to verify certificate: x509: {why}")
+}
+
+/// A TLS client that trusts the given certificates, or those that the system trusts where none are given, and that presents a
+/// certificate of its own if it has one.
+///
+/// # Errors
+/// Go's text for certificates that cannot be read.
+pub(crate) fn tls(bundle: &[u8], own: Option<&Identity>) -> Result<Arc<ClientConfig>, String> {
+    static SYSTEM: LazyLock<Vec<u8>> = LazyLock::new(|| {
+        let chosen = std::env::var("SSL_CERT_FILE").ok();
+        let places = chosen.iter().map(String::as_str).chain(TRUSTED);
+        places
+            .filter_map(|place| std::fs::read(place).ok())
+            .next()
+            .unwrap_or_default()
+    });
+    let trusted = if bundle.is_empty() { &SYSTEM } else { bundle };
+    let certificates = CertificateDer::pem_slice_iter(trusted).filter_map(Result::ok);
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let trust = match Trust::of(certificates, provider.clone()) {
+        Some(trust) => trust,
+        None if bundle.is_empty() => Trust::new(Roots::default(), provider.clone()),
+        None => {
+            return Err(
+                "unable to load root certificates: unable to parse bytes as PEM block".to_owned(),
+            );
+        }
+    };
+    client(provider, Arc::new(trust), own)
+}
+
+/// A TLS client that takes any certificate.
+///
+/// # Errors
+/// The text for a certificate of its own that cannot be used.
+pub(crate) fn tls_unverified(own: Option<&Identity>) -> Result<Arc<ClientConfig>, String> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let any = Arc::new(AnyCertificate(provider.clone()));
+    client(provider, any, own)
+}
+
+fn client(
+    provider: Arc<CryptoProvider>,
+    verifier: Arc<dyn ServerCertVerifier>,
+    own: Option<&Identity>,
+) -> Result<Arc<ClientConfig>, String> {
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier);
+    let config = match own {
+        None => builder.with_no_client_auth(),
+        Some(own) => {
+            let chain = CertificateDer::pem_slice_iter(own.certificate.as_bytes())
+                .collect::<Result<Vec<_>, _>>()
+                .map_err(|error| error.to_string())?;
+            let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes())
+                .map_err(|error| error.to_string())?;
+            builder
+                .with_client_auth_cert(chain, key)
+                .map_err(|error| error.to_string())?
+        }
+    };
+    Ok(Arc::new(config))
+}
+
+/// A ready endpoint of a service: there may be no proxy that forwards traffic for the service's address.
+pub(crate) async fn endpoint(
+    backend: &dyn Backend,
+    namespace: &str,
+    name: &str,
+    port: u16,
+) -> Result<(String, u16, Reach), String> {
+    let key = format!("{namespace}/{name}");
+    let found = backend.get("services", &key).await;
+    let Some(entry) = found.map_err(|error| error.to_string())? else {
+        return Err(format!("service {name:?} not found"));
+    };
+    // What the store holds was written by this server as JSON.
+    let service: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
+    if service["spec"]["type"] == "ExternalName" {
+        // The owner of the service has written it, which need not be the user that has configured the
+        // webhook or the API service.
+        let name = text(&service, &["spec", "externalName"]).to_owned();
+        return Ok((name, port, Reach::Network));
+    }
+    let mut ports = service["spec"]["ports"].as_array().into_iter().flatten();
+    let Some(wanted) = ports.find(|it| it["port"].as_u64() == Some(port.into())) else {
+        return Err(format!("no service port {port} found for service {name:?}"));
+    };
+    let endpoints = endpoints::ready(backend, namespace, name, text(wanted, &["name"]))
+        .await
+        .map_err(|error| error.to_string())?;
+    let chosen = rand::random_range(0..endpoints.len().max(1));
+    let address = endpoints.into_keys().nth(chosen);
+    // Endpoints are addresses, and validation keeps the loopback interface out of EndpointSlices.
+    let address = address.map(|it| (it.ip().to_string(), it.port(), Reach::Host));
+    address.ok_or_else(|| format!("no endpoints available for service {name:?}"))
+}
+
+/// Joins the connection of a client and that of a server which has agreed to switch protocols. Returns the answer for the
+/// client; `held` is kept until the stream ends.
+pub(crate) fn switch(
+    response: Response<hyper::body::Incoming>,
+    client: OnUpgrade,
+    held: impl Send + 'static,
+    shutdown: CancellationToken,
+) -> Response<Body> {
+    let mut answer = Response::new(Body::empty());
+    *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    for (name, value) in response.headers() {
+        if name != header::CONTENT_LENGTH {
+            answer.headers_mut().append(name, value.clone());
+        }
+    }
+    let upgrade = HeaderValue::from_static("Upgrade");
+    answer.headers_mut().insert(header::CONNECTION, upgrade);
+    tokio::spawn(async move {
+        let _held = held;
+        let (client, server) = match tokio::try_join!(client, hyper::upgrade::on(response)) {
+            Ok(both) => both,
+            Err(error) => return tracing::debug!(%error, "upgrade failed"),
+        };
+        let (mut client, mut server) = (TokioIo::new(client), TokioIo::new(server));
+        tokio::select! {
+            copied = tokio::io::copy_bidirectional(&mut client, &mut server) => {
+                if let Err(error) = copied {
+                    tracing::debug!(%error, "stream ended");
+                }
+            }
+            () = shutdown.cancelled() => {}
+        }
+    });
+    answer
+}
+
+/// Verifies only that the peer has the key of its certificate. Kubelets have self-signed serving certificates by default, and
+/// an APIService may say `insecureSkipTLSVerify`; kube-apiserver does not verify these either.
+#[derive(Debug)]
+pub(crate) struct AnyCertificate(pub(crate) Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,292 @@
+//! Extension API servers: real ones behind TLS.
+
+mod availability;
+mod fronts;
+mod requests;
+
+use std::sync::Arc;
+
+use allot_apiserver::config::FrontProxy;
+use allot_apiserver::identity::User;
+use allot_apiserver::pki::Authority;
+use allot_apiserver::{Config, Server, serve};
+use allot_store::{Backend, Draft, Embedded, Expect, Options, Write};
+use allot_testing::wait;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use crate::admin;
+
+const APISERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
+const SERVICES: &str = "/api/v1/namespaces/default/services";
+const NAME: &str = "v1.ext.example.com";
+const THINGS: &str = "/apis/ext.example.com/v1/namespaces/a/things";
+
+type Answer = Response<Full<Bytes>>;
+/// What an extension says to a path; `None` for its usual answer.
+type Says = fn(&str) -> Option<Answer>;
+
+/// A request that an extension got: method, target and headers, and the common name of the client's certificate.
+#[derive(Debug, Clone)]
+struct Got {
+    method: String,
+    target: String,
+    headers: HeaderMap,
+    body: Bytes,
+    client: Option<String>,
+}
+
+impl Got {
+    fn all(&self, name: &str) -> Vec<&str> {
+        let values = self.headers.get_all(name).iter();
+        values.map(|it| it.to_str().unwrap()).collect()
+    }
+}
+
+/// An extension API server on the loopback interface.
+struct Extension {
+    port: u16,
+    bundle: String,
+    got: Arc<Mutex<Vec<Got>>>,
+}
+
+impl Extension {
+    async fn start(says: Says) -> Self {
+        let authority = Authority::generate("extension").unwrap();
+        let names = ["ext.default.svc".to_owned()];
+        let identity = authority.server("ext", &names, &[]).unwrap();
+        // It asks for a client certificate, of whatever CA.
+        let tls = serve::tls(&identity, Some(authority.certificate())).unwrap();
+        let mut tls = Arc::unwrap_or_clone(tls.config());
+        tls.alpn_protocols.clear();
+        let acceptor = TlsAcceptor::from(Arc::new(tls));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let extension = Extension {
+            port: listener.local_addr().unwrap().port(),
+            bundle: STANDARD.encode(authority.certificate()),
+            got: Arc::default(),
+        };
+        let got = extension.got.clone();
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let (acceptor, got) = (acceptor.clone(), got.clone());
+                tokio::spawn(async move {
+                    // A client that does not trust the certificate goes away.
+                    let Ok(stream) = acceptor.accept(stream).await else {
+                        return;
+                    };
+                    let chain = stream.get_ref().1.peer_certificates();
+                    let client = chain.and_then(|chain| {
+                        let named = allot_certificates::subject::identity(&chain[0]);
+                        named.unwrap().map(|it| it.name)
+                    });
+                    let service = service_fn(move |request| {
+                        answer(request, says, got.clone(), client.clone())
+                    });
+                    let http = hyper::server::conn::http1::Builder::new();
+                    let served = http.serve_connection(TokioIo::new(stream), service);
+                    let _ = served.with_upgrades().await;
+                });
+            }
+        });
+        extension
+    }
+
+    /// The requests of users so far, which are forgotten; those of the aggregator are left out.
+    fn got(&self) -> Vec<Got> {
+        let mut got = std::mem::take(&mut *self.got.lock());
+        got.retain(|it| it.all("x-remote-user") != ["system:kube-aggregator"]);
+        got
+    }
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    says: Says,
+    got: Arc<Mutex<Vec<Got>>>,
+    client: Option<String>,
+) -> Result<Answer, hyper::Error> {
+    let (mut head, body) = request.into_parts();
+    let upgrade = head.extensions.remove::<hyper::upgrade::OnUpgrade>();
+    let target = head.uri.to_string();
+    let body = body.collect().await?.to_bytes();
+    got.lock().push(Got {
+        method: head.method.to_string(),
+        target: target.clone(),
+        headers: head.headers.clone(),
+        body,
+        client,
+    });
+    if let Some(answer) = says(&target) {
+        return Ok(answer);
+    }
+    if let (Some(protocol), Some(upgrade)) = (head.headers.get("upgrade"), upgrade) {
+        tokio::spawn(async move {
+            let mut stream = TokioIo::new(upgrade.await.unwrap());
+            let mut sent = [0; 4];
+            stream.read_exact(&mut sent).await.unwrap();
+            stream
+                .write_all(&[b"re: ", &sent[..]].concat())
+                .await
+                .unwrap();
+        });
+        let mut answer = Response::new(Full::default());
+        *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        answer.headers_mut().insert("upgrade", protocol.clone());
+        answer
+            .headers_mut()
+            .insert("connection", "Upgrade".parse().unwrap());
+        return Ok(answer);
+    }
+    let things = json!({
+        "resource": "things", "singularResource": "thing", "scope": "Namespaced", "verbs": ["get", "list"],
+        "responseKind": {"group": "ext.example.com", "version": "v1", "kind": "Thing"},
+    });
+    let path = target.split('?').next().unwrap();
+    Ok(match path {
+        "/apis" => {
+            let document = json!({
+                "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2",
+                "items": [{"metadata": {"name": "ext.example.com"}, "versions": [{"version": "v1", "resources": [things]}]}],
+            });
+            let mut answer = with(200, &document);
+            let media = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+            answer
+                .headers_mut()
+                .insert("content-type", media.parse().unwrap());
+            answer
+        }
+        "/apis/ext.example.com/v1" => with(
+            200,
+            &json!({"kind": "APIResourceList", "groupVersion": "ext.example.com/v1", "resources": []}),
+        ),
+        _ => with(200, &json!({"kind": "ThingList", "path": target})),
+    })
+}
+
+fn with(code: u16, body: &Value) -> Answer {
+    let mut answer = Response::new(Full::new(Bytes::from(body.to_string())));
+    *answer.status_mut() = code.try_into().unwrap();
+    answer
+        .headers_mut()
+        .insert("content-type", "application/json".parse().unwrap());
+    answer
+}
+
+/// A server with a certificate for extensions, and its store.
+async fn server() -> (Server, Arc<Embedded>) {
+    let backend = Arc::new(Embedded::in_memory(Options::default()));
+    let fronts = Authority::generate("front-proxy-ca").unwrap();
+    let config = Config {
+        front_proxy: FrontProxy {
+            client: Some(fronts.client("front-proxy-client", &[]).unwrap()),
+            headers: None,
+        },
+        ..Config::default()
+    };
+    let server = Server::new(backend.clone(), config);
+    server.bootstrap().await.unwrap();
+    (server, backend)
+}
+
+fn apiservice(spec: Value) -> Value {
+    let mut service = json!({
+        "metadata": {"name": NAME},
+        "spec": {"group": "ext.example.com", "version": "v1", "groupPriorityMinimum": 2000, "versionPriority": 10,
+            "service": {"namespace": "default", "name": "ext"}},
+    });
+    let fields = service["spec"].as_object_mut().unwrap();
+    fields.extend(spec.as_object().unwrap().clone());
+    service
+}
+
+async fn create(server: &Server, path: &str, object: Value) {
+    let (code, answer) = admin(server, "POST", path, object).await;
+    assert_eq!(code, 201, "{answer}");
+}
+
+async fn create_service(server: &Server) {
+    let service = json!({
+        "metadata": {"name": "ext"}, "spec": {"ports": [{"name": "https", "port": 443}]},
+    });
+    create(server, SERVICES, service).await;
+}
+
+/// Stores a slice with an endpoint on the loopback interface, which validation would not let through.
+async fn endpoint(backend: &Embedded, port_name: &str, port: u16, ready: bool) {
+    let slice = json!({
+        "addressType": "IPv4",
+        "metadata": {"labels": {"kubernetes.io/service-name": "ext"}, "name": "ext-1", "namespace": "default",
+            "resourceVersion": "@"},
+        "endpoints": [{"addresses": ["127.0.0.1"], "conditions": {"ready": ready}}],
+        "ports": [{"name": port_name, "port": port}],
+    });
+    let text = slice.to_string();
+    let draft = Draft::at(text.replace('@', "").into_bytes(), text.find('@').unwrap());
+    let collection = "discovery.k8s.io/endpointslices";
+    let known = backend.get(collection, "default/ext-1").await.unwrap();
+    let expect = known.map_or(Expect::Absent, |it| Expect::Revision(it.revision));
+    let write = Write::put(collection, "default/ext-1", expect, draft);
+    backend.commit(write).await.unwrap();
+}
+
+/// Waits for the condition of the APIService; returns its message.
+async fn until_condition(server: &Server, status: &str, reason: &str) -> String {
+    wait::until(reason, || async {
+        let (_, object) = admin(server, "GET", &format!("{APISERVICES}/{NAME}"), Value::Null).await;
+        let condition = &object["status"]["conditions"][0];
+        match condition["status"] == status && condition["reason"] == reason {
+            true => Ok(condition["message"].as_str().unwrap().to_owned()),
+            false => Err(condition.clone()),
+        }
+    })
+    .await
+}
+
+/// A server with an extension that it has found to answer.
+async fn extended(says: Says) -> (Server, Arc<Embedded>, Extension) {
+    let extension = Extension::start(says).await;
+    let (server, backend) = server().await;
+    create_service(&server).await;
+    endpoint(&backend, "https", extension.port, true).await;
+    let object = apiservice(json!({"caBundle": extension.bundle}));
+    create(&server, APISERVICES, object).await;
+    until_condition(&server, "True", "Passed").await;
+    (server, backend, extension)
+}
+
+/// Sends a request with headers as a user; returns status, headers and body.
+async fn ask(
+    server: &Server,
+    user: User,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> (u16, HeaderMap, String) {
+    let mut request = Request::builder().method(method).uri(path);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let body = match method {
+        "POST" => "{\"a\":1}",
+        _ => "",
+    };
+    let request = request.body(Full::new(Bytes::from(body))).unwrap();
+    let response = server.handle(request, Some(user)).await;
+    let (head, body) = response.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    let text = String::from_utf8_lossy(&body).into_owned();
+    (head.status.as_u16(), head.headers, text)
+}
