@@ -175,8 +175,7 @@ impl Driver for Devices {
             let device = device
                 .ok_or_else(|| format!("requested device is not allocatable: {}", result.device))?;
             for parameters in claim.configs(&self.driver, result) {
-                let text = |field: &str| parameters[field].as_str().unwrap_or_default();
-                self.prepare.accepts(text("apiVersion"), text("kind"))?;
+                self.prepare.accepts(parameters)?;
             }
             results.push((device, result));
         }

@@ -279,13 +279,13 @@ impl Chaos<'_> {
             }
             Step::Reboot => {
                 self.fixture.kill().await;
-                self.fixture.wipe_cdi();
+                self.fixture.wipe_cdi(&[]);
                 self.fixture.start_again().await?;
                 // The kubelet creates every sandbox again, and prepares its claims before.
                 self.prepare_all_again().await
             }
             Step::WipeCdi => {
-                self.fixture.wipe_cdi();
+                self.fixture.wipe_cdi(&[]);
                 self.prepare_all_again().await
             }
             Step::RestartKubelet => {

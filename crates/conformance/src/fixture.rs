@@ -226,7 +226,11 @@ impl Fixture {
 
     /// Diagnostics about a driver that does not register.
     fn why(&self) -> String {
-        let problems = self.kubelet.problems();
+        let mut problems = self.kubelet.problems();
+        let wanted = self.options.driver.as_ref();
+        let others = self.kubelet.drivers().into_iter();
+        let others = others.filter(|name| *name != self.driver && wanted != Some(name));
+        problems.extend(others.map(|name| format!("{name:?} is registered")));
         match problems.is_empty() {
             true => String::new(),
             false => format!(": {}", problems.join("; ")),

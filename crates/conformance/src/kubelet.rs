@@ -1,8 +1,7 @@
 //! The kubelet's side of drivers: registration sockets, and the calls of the DRA and health services.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +11,8 @@ use allot_protos::registration::registration_client::RegistrationClient;
 use allot_protos::registration::{InfoRequest, PluginInfo, RegistrationStatus};
 use allot_protos::{DRA_PLUGIN_TYPE, transport};
 use parking_lot::Mutex;
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::transport::Channel;
@@ -108,7 +109,7 @@ impl Kubelet {
             .filter(|plugin| driver.is_none_or(|driver| plugin.info.name == driver))
             .collect();
         plugins.sort_by_key(|plugin| std::cmp::Reverse(plugin.number));
-        let alive = |plugin: &&&Plugin| UnixStream::connect(&plugin.endpoint).is_ok();
+        let alive = |plugin: &&&Plugin| is_listening(&plugin.endpoint);
         let found = match plugins.len() {
             // The error of a call is more informative.
             0 | 1 => plugins.first(),
@@ -126,6 +127,13 @@ impl Kubelet {
                 Some(format!("{}: {error}", path.display()))
             };
         seen.iter().filter_map(line).collect()
+    }
+
+    /// The drivers that are registered.
+    pub(crate) fn drivers(&self) -> BTreeSet<String> {
+        let seen = self.shared.seen.lock();
+        let plugins = seen.values().filter_map(|(_, result)| result.as_ref().ok());
+        plugins.map(|plugin| plugin.info.name.clone()).collect()
     }
 
     /// All sockets of the directory, with or without a listener.
@@ -173,6 +181,17 @@ async fn watch_directory(directory: PathBuf, shared: Arc<Shared>) {
         }
         tokio::time::sleep(SCAN).await;
     }
+}
+
+/// Whether a process listens on a socket. One that does not accept has a full queue: a connection would wait for it.
+fn is_listening(socket: &Path) -> bool {
+    let connect = || {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let address = SocketAddrUnix::new(socket)?;
+        let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        net::connect(&socket, &address)
+    };
+    matches!(connect(), Ok(()) | Err(Errno::AGAIN))
 }
 
 /// As in a kubelet: names with a leading dot are skipped, directories are searched.
@@ -279,4 +298,26 @@ fn accept(socket: &Path, info: &PluginInfo) -> Result<PathBuf, RegistrationError
         true => socket.to_owned(),
         false => PathBuf::from(&info.endpoint),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    /// A driver that accepted no connections stopped the kit, whatever its time limits were.
+    #[test]
+    fn regression_a_full_queue_of_connections_is_not_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        assert!(!is_listening(&path));
+        let listener = UnixListener::bind(&path).unwrap();
+        net::listen(&listener, 1).unwrap();
+        for _ in 0..9 {
+            assert!(is_listening(&path));
+        }
+        drop(listener);
+        assert!(!is_listening(&path));
+    }
 }

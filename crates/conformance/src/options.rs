@@ -48,6 +48,12 @@ pub enum OptionsError {
     /// A pattern that matches no case.
     #[error("no case matches {0:?}")]
     Pattern(String),
+    /// Every case that was selected is left out as well.
+    #[error("no case is left to try")]
+    NoCase,
+    /// Opaque parameters that are no object, or do not say of which kind they are.
+    #[error("parameters are an object with apiVersion and kind")]
+    Parameters,
     /// A line of the list of expected failures that names no case.
     #[error("expected failures, line {line}: there is no case {name:?}")]
     Expected {
@@ -135,10 +141,18 @@ impl Options {
     }
 
     /// Opaque parameters that the driver accepts, for the cases about parameters.
-    #[must_use]
-    pub fn parameters(mut self, parameters: serde_json::Value) -> Self {
+    ///
+    /// # Errors
+    /// They are no object with `apiVersion` and `kind`.
+    pub fn parameters(mut self, parameters: serde_json::Value) -> Result<Self, OptionsError> {
+        if !["apiVersion", "kind"]
+            .iter()
+            .all(|field| parameters[*field].is_string())
+        {
+            return Err(OptionsError::Parameters);
+        }
         self.parameters = Some(parameters);
-        self
+        Ok(self)
     }
 
     pub(crate) fn is_command(&self) -> bool {

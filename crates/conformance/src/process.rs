@@ -1,9 +1,9 @@
 //! The driver's process: started in a separate process group, killed with all its children, with the tail of its
 //! output.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -145,32 +145,56 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) {
+        // Before any of them ends: a child without the variable is found by its parent.
+        let members = if signal == Signal::KILL {
+            self.members()
+        } else {
+            Vec::new()
+        };
         if let Some(group) = self.group {
             // It may have ended already.
             let _ = rustix::process::kill_process_group(group, signal);
         }
-        if signal == Signal::KILL {
-            for pid in self.members() {
-                let _ = rustix::process::kill_process(pid, signal);
-            }
+        for pid in members {
+            let _ = rustix::process::kill_process(pid, signal);
         }
     }
 
-    /// Processes that descend from the command, also those that left its group.
+    /// Processes that descend from the command, also those that left its group or cleared their environment.
     fn members(&self) -> Vec<Pid> {
         let marker = format!("{MARKER}={}", self.run);
-        let is_ours = |directory: &PathBuf| {
+        let is_ours = |directory: &Path| {
             let environment = std::fs::read(directory.join("environ")).unwrap_or_default();
             let mut variables = environment.split(|byte| *byte == 0);
             variables.any(|variable| variable == marker.as_bytes())
         };
-        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-        entries
-            .filter_map(|entry| {
-                let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
-                is_ours(&entry.path()).then(|| Pid::from_raw(pid)).flatten()
-            })
-            .collect()
+        let (mut found, mut parents) = (BTreeSet::new(), BTreeMap::new());
+        for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let Some(pid) = entry
+                .file_name()
+                .to_str()
+                .and_then(|pid| pid.parse::<i32>().ok())
+            else {
+                continue;
+            };
+            if is_ours(&entry.path()) {
+                found.insert(pid);
+            }
+            if let Some(parent) = parent(pid) {
+                parents.insert(pid, parent);
+            }
+        }
+        loop {
+            let children = parents.iter().filter(|(_, parent)| found.contains(*parent));
+            let more: Vec<i32> = children
+                .map(|(pid, _)| *pid)
+                .filter(|pid| !found.contains(pid))
+                .collect();
+            if more.is_empty() {
+                return found.into_iter().filter_map(Pid::from_raw).collect();
+            }
+            found.extend(more);
+        }
     }
 
     pub(crate) fn usage(&self) -> Usage {
@@ -194,6 +218,17 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.signal(Signal::KILL);
+    }
+}
+
+/// The parent of a process that has not ended.
+fn parent(pid: i32) -> Option<i32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name of the program can have any characters.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    match fields.next()? {
+        "Z" | "X" => None,
+        _ => fields.next()?.parse().ok(),
     }
 }
 
@@ -233,6 +268,28 @@ mod tests {
         assert!(process.usage().processes >= 2);
         process.kill().await;
         assert!(process.members().is_empty());
+    }
+
+    /// A child with an empty environment in a session of its own went on after the run.
+    #[tokio::test]
+    async fn regression_children_without_the_environment_end_with_the_driver() {
+        let log = Arc::new(Log::default());
+        let script = "env -i setsid sh -c 'echo $$; sleep 1000; true' & wait";
+        let mut process = Process::spawn(&shell(script), &log).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(120);
+        let child: i32 = loop {
+            if let Ok(pid) = log.tail(1).parse() {
+                break pid;
+            }
+            assert!(Instant::now() < deadline, "{}", log.tail(9));
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        };
+        assert!(process.members().contains(&Pid::from_raw(child).unwrap()));
+        process.kill().await;
+        while parent(child).is_some() {
+            assert!(Instant::now() < deadline, "it goes on");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     #[test]

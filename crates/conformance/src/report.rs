@@ -9,6 +9,8 @@ use crate::case::Case;
 mod junit;
 mod text;
 
+pub(crate) use text::printable;
+
 /// How a case ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]

@@ -6,11 +6,10 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 
 use crate::case::Case;
-use crate::cases::cases;
 use crate::fixture::Fixture;
 use crate::options::Options;
 use crate::outcome::Stop;
-use crate::report::{Record, Report, Verdict};
+use crate::report::{Record, Report, Verdict, printable};
 
 /// A case waits several times; this multiple of the limit of one wait ends it.
 const CASE_LIMIT: u32 = 12;
@@ -19,7 +18,7 @@ pub(crate) const LINES: usize = 15;
 
 /// The driver cannot be tested at all.
 #[derive(Debug, thiserror::Error)]
-#[error("the driver did not start: {reason}{}", with_output(.output))]
+#[error("the driver did not start: {}{}", printable(.reason), with_output(.output))]
 pub struct StartError {
     /// The missing requirement.
     pub reason: String,
@@ -30,7 +29,7 @@ pub struct StartError {
 fn with_output(output: &str) -> String {
     match output.is_empty() {
         true => String::new(),
-        false => format!("; the end of its output:\n{output}"),
+        false => format!("; the end of its output:\n{}", printable(output)),
     }
 }
 
@@ -45,9 +44,7 @@ pub async fn run(
     let options = Arc::new(options);
     let mut first = bring_up(&options).await?;
     let (driver, versions) = (first.driver().to_owned(), first.versions());
-    let selected = cases()
-        .iter()
-        .filter(|case| options.selection.includes(case.name));
+    let selected = options.selected();
     let mut records = Vec::new();
     if options.is_command() {
         first.end().await;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::case::Case;
 use crate::cases::cases;
 use crate::options::{Options, OptionsError};
 use crate::selection::matches;
@@ -10,7 +11,7 @@ impl Options {
     /// Runs only the cases that match one of the patterns (`*` and `?`), without those that match one of `skip`.
     ///
     /// # Errors
-    /// A pattern that matches no case.
+    /// A pattern that matches no case, or no case is left: a run without cases would pass.
     pub fn cases(
         mut self,
         only: &[impl AsRef<str>],
@@ -18,7 +19,16 @@ impl Options {
     ) -> Result<Self, OptionsError> {
         self.selection.only = patterns(only)?;
         self.selection.skip = patterns(skip)?;
-        Ok(self)
+        match self.selected().next() {
+            Some(_) => Ok(self),
+            None => Err(OptionsError::NoCase),
+        }
+    }
+
+    /// The cases that a run includes, in their order.
+    pub fn selected(&self) -> impl Iterator<Item = &'static Case> {
+        let all = cases().iter();
+        all.filter(move |case| self.selection.includes(case.name))
     }
 
     /// Cases that are known to fail: one name per line, `#` begins a comment. If one of them passes, the run fails, so
@@ -63,6 +73,8 @@ fn expected(text: &str) -> Result<BTreeSet<&'static str>, OptionsError> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -80,5 +92,38 @@ mod tests {
             "expected failures, line 2: there is no case \"prepare-anwsers\""
         );
         assert!(patterns(&["no-such-*"]).is_err());
+    }
+
+    /// A run without cases passed.
+    #[test]
+    fn regression_some_case_is_selected() {
+        let select = |only: &[&str], skip: &[&str]| {
+            let options = Options::command("d").unwrap().cases(only, skip);
+            options.map(|options| options.selected().count())
+        };
+        assert!(matches!(
+            select(&["config-*"], &["config-[valid]"]),
+            Err(OptionsError::Pattern(_))
+        ));
+        let left = select(&["config-*"], &["config-valid"]).unwrap();
+        assert_eq!(left + 1, select(&["config-*"], &[]).unwrap());
+        assert!(matches!(
+            select(&["config-*"], &["*"]),
+            Err(OptionsError::NoCase)
+        ));
+    }
+
+    /// The case about unknown fields crashed on parameters without fields.
+    #[test]
+    fn regression_parameters_are_an_object_of_a_kind() {
+        let check = |parameters: serde_json::Value| {
+            let options = Options::command("d").unwrap();
+            options.parameters(parameters).is_ok()
+        };
+        assert!(check(json!({"apiVersion": "a/v1", "kind": "K"})));
+        assert!(!check(json!({"apiVersion": "a/v1"})));
+        assert!(!check(json!("text")));
+        assert!(!check(json!([])));
+        assert!(!check(json!(null)));
     }
 }

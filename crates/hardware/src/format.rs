@@ -92,28 +92,67 @@ pub struct Prepare {
     /// this member it accepts all of them, with an empty list none.
     #[serde(default)]
     pub parameters: Option<Vec<String>>,
+    /// The fields of those kinds of parameters whose driver refuses unknown ones, as paths: `sharing.strategy`. What is
+    /// below the last member of a path can be anything. A kind without an entry may have any field.
+    #[serde(default)]
+    pub fields: BTreeMap<String, Vec<String>>,
 }
 
 impl Prepare {
-    /// Checks that a driver accepts opaque parameters: the kind of an object with this API version and kind.
+    /// Checks that a driver accepts opaque parameters: by the kind of the object, and by its fields where they are known.
     ///
     /// # Errors
     /// The text of the driver's refusal.
-    pub fn accepts(&self, api_version: &str, kind: &str) -> Result<(), String> {
+    pub fn accepts(&self, parameters: &Value) -> Result<(), String> {
         let Some(known) = &self.parameters else {
             return Ok(());
         };
+        let text = |field: &str| parameters[field].as_str().unwrap_or_default();
+        let (api_version, kind) = (text("apiVersion"), text("kind"));
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
-        let is_known = |name: &String| name.split_once('/') == Some((group, kind));
-        match known.iter().any(is_known) {
-            true => Ok(()),
-            false if known.is_empty() => Err("opaque parameters are not allowed".to_owned()),
-            false => Err(format!(
-                "no kind {kind:?} is registered for version {api_version:?}; known are {}",
-                known.join(", ")
-            )),
+        let is_known = |name: &&String| name.split_once('/') == Some((group, kind));
+        let Some(name) = known.iter().find(is_known) else {
+            return Err(match known.is_empty() {
+                true => "opaque parameters are not allowed".to_owned(),
+                false => format!(
+                    "no kind {kind:?} is registered for version {api_version:?}; known are {}",
+                    known.join(", ")
+                ),
+            });
+        };
+        let unknown = self.fields.get(name).and_then(|fields| {
+            let members = parameters.as_object()?.iter();
+            let members = members.filter(|(name, _)| !matches!(&***name, "apiVersion" | "kind"));
+            unknown_field(members, "", fields)
+        });
+        match unknown {
+            None => Ok(()),
+            Some(path) => Err(format!("strict decoding error: unknown field {path:?}")),
         }
     }
+}
+
+/// The path of a member that is not in one of the paths `known`. It goes no deeper than these do.
+fn unknown_field<'a>(
+    mut members: impl Iterator<Item = (&'a String, &'a Value)>,
+    parent: &str,
+    known: &[String],
+) -> Option<String> {
+    members.find_map(|(name, value)| {
+        // A dot in a name must not look like two members.
+        let path = format!("{parent}{name}");
+        if name.contains('.') {
+            return Some(path);
+        }
+        if known.contains(&path) {
+            return None;
+        }
+        let below = format!("{path}.");
+        if !known.iter().any(|known| known.starts_with(&below)) {
+            return Some(path);
+        }
+        unknown_field(value.as_object()?.iter(), &below, known)
+    })
 }
 
 /// How the CPUs of a claim are chosen, and the environment variable that lists them.
@@ -245,6 +284,13 @@ impl Model {
                 return Err(wrong(
                     &format!("pools[{index}].prepare.parameters"),
                     &format!("{kind:?} has not the form GROUP/KIND"),
+                ));
+            }
+            let kinds = prepare.parameters.as_deref().unwrap_or_default();
+            if let Some(kind) = prepare.fields.keys().find(|kind| !kinds.contains(kind)) {
+                return Err(wrong(
+                    &format!("pools[{index}].prepare.fields"),
+                    &format!("{kind:?} is not in parameters"),
                 ));
             }
             let names = prepare.env.keys().chain(prepare.consumed.keys());

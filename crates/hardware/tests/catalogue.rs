@@ -1,6 +1,7 @@
 //! The catalogue as a whole, and what is wrong with models that are not like it.
 
 use allot_hardware::{Model, names, source};
+use serde_json::{Value, json};
 
 #[test]
 fn every_model_has_its_own_name_and_devices() {
@@ -169,7 +170,8 @@ fn errors_name_the_place_and_the_reason() {
 fn the_driver_of_a_model_accepts_the_kinds_of_parameters_that_the_real_one_knows() {
     let accepts = |model: &str, driver: &str, version: &str, kind: &str| {
         let model = allot_hardware::find(model).expect("in the catalogue");
-        model.prepare(driver).expect(driver).accepts(version, kind)
+        let parameters = json!({"apiVersion": version, "kind": kind});
+        model.prepare(driver).expect(driver).accepts(&parameters)
     };
     let nvidia = |version, kind| accepts("gpu-shared", "gpu.nvidia.com", version, kind);
     assert_eq!(nvidia("resource.nvidia.com/v1beta1", "GpuConfig"), Ok(()));
@@ -181,6 +183,57 @@ fn the_driver_of_a_model_accepts_the_kinds_of_parameters_that_the_real_one_knows
     assert_eq!(none, Err("opaque parameters are not allowed".to_owned()));
     // What is not known about a driver is not made up.
     assert_eq!(accepts("tpu-v5e", "tpu.google.com", "v1", "Any"), Ok(()));
+}
+
+/// A model accepted what the real driver refuses: a misspelled field had no effect.
+#[test]
+fn regression_the_driver_of_a_model_refuses_unknown_fields_where_they_are_known() {
+    let accepts = |fields: Value| {
+        let model = allot_hardware::find("gpu-shared").expect("in the catalogue");
+        let mut parameters =
+            json!({"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"});
+        parameters["sharing"] = fields;
+        let prepare = model.prepare("gpu.nvidia.com").expect("its driver");
+        prepare.accepts(&parameters)
+    };
+    let unknown = |path: &str| Err(format!("strict decoding error: unknown field {path:?}"));
+    let slices = json!({"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}});
+    assert_eq!(accepts(slices), Ok(()));
+    // By device: its members have no fixed names.
+    let limits = json!({"defaultPerDevicePinnedMemoryLimit": {"0": "1Gi", "a.b": "2Gi"}});
+    assert_eq!(
+        accepts(json!({"strategy": "MPS", "mpsConfig": limits})),
+        Ok(())
+    );
+    assert_eq!(accepts(Value::Null), Ok(()));
+    assert_eq!(accepts(json!({"strategi": 1})), unknown("sharing.strategi"));
+    assert_eq!(
+        accepts(json!({"timeSlicingConfig": {"intervall": "Long"}})),
+        unknown("sharing.timeSlicingConfig.intervall")
+    );
+    assert_eq!(
+        accepts(json!({"timeSlicingConfig.interval": "Long"})),
+        unknown("sharing.timeSlicingConfig.interval")
+    );
+    // Every kind that the catalogue names has known fields.
+    for model in names().filter_map(allot_hardware::find) {
+        for driver in model.drivers() {
+            let prepare = model.prepare(driver).expect(driver);
+            let kinds = prepare.parameters.iter().flatten();
+            for kind in kinds.filter(|kind| !prepare.fields.contains_key(*kind)) {
+                panic!("{}: the fields of {kind} are not known", model.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_fields_are_those_of_a_kind_that_is_accepted() {
+    let text = source("example-cpu").expect("in the catalogue");
+    let fields = "parameters: []\n    fields: {cpu.example.com/CpuConfig: [cores]}";
+    let error = Model::parse(&text.replace("parameters: []", fields)).expect_err("not accepted");
+    let error = error.to_string();
+    assert!(error.contains("pools[0].prepare.fields"), "{error}");
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! `allot conformance driver`: tries a DRA driver against the rules of its API, without a cluster.
 
+use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use allot_conformance::{
-    Length, Options, PLACEHOLDERS, Report, Target, cases, chaos, run as try_driver,
+    Case, Length, Options, PLACEHOLDERS, Report, Target, chaos, run as try_driver,
 };
 use anyhow::{Context, bail};
 
@@ -89,10 +90,10 @@ struct DriverArgs {
     #[arg(long, value_name = "SEED", requires = "command", conflicts_with_all = ["cases", "skip", "expected_failures", "jobs"])]
     chaos: Option<u64>,
     /// How long chaos lasts
-    #[arg(long, value_name = "N", default_value_t = 5, requires = "chaos", value_parser = clap::value_parser!(u32).range(1..=10_080))]
+    #[arg(long, value_name = "N", default_value_t = 5, requires = "chaos", conflicts_with_all = ["cases", "skip"], value_parser = clap::value_parser!(u32).range(1..=10_080))]
     minutes: u32,
     /// End chaos after so many steps instead
-    #[arg(long, value_name = "N", requires = "chaos", conflicts_with = "minutes", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", requires = "chaos", conflicts_with_all = ["minutes", "cases", "skip"], value_parser = clap::value_parser!(u32).range(1..))]
     steps: Option<u32>,
     /// List the cases with their rules, without running them
     #[arg(long)]
@@ -140,10 +141,12 @@ pub fn run(args: Args) -> ExitCode {
 }
 
 fn list(args: &DriverArgs) -> anyhow::Result<bool> {
+    // The program is not started.
+    let options = Options::command("driver")?.cases(&args.cases, &args.skip)?;
     let mut out = std::io::stdout().lock();
     match args.output {
         Output::Text => {
-            for case in cases() {
+            for case in options.selected() {
                 writeln!(
                     out,
                     "{}\n    {}\n    source: {}",
@@ -152,8 +155,8 @@ fn list(args: &DriverArgs) -> anyhow::Result<bool> {
             }
         }
         Output::Json => {
-            let case = |case: &allot_conformance::Case| serde_json::json!({"case": case.name, "rule": case.rule, "source": case.source, "hint": case.hint});
-            let all: Vec<serde_json::Value> = cases().iter().map(case).collect();
+            let case = |case: &Case| serde_json::json!({"case": case.name, "rule": case.rule, "source": case.source, "hint": case.hint});
+            let all: Vec<serde_json::Value> = options.selected().map(case).collect();
             writeln!(out, "{}", serde_json::to_string_pretty(&all)?)?;
         }
     }
@@ -162,6 +165,7 @@ fn list(args: &DriverArgs) -> anyhow::Result<bool> {
 
 fn test(args: DriverArgs) -> anyhow::Result<bool> {
     let options = options(&args)?;
+    let junit = args.junit.as_deref().map(create).transpose()?;
     let text = args.output == Output::Text;
     let mut report = None;
     let length = match args.steps {
@@ -192,16 +196,23 @@ fn test(args: DriverArgs) -> anyhow::Result<bool> {
         Ok(())
     })?;
     let report: Report = report.context("no report")?;
-    if let Some(file) = &args.junit {
-        std::fs::write(file, report.junit())
-            .with_context(|| format!("cannot write {}", file.display()))?;
-    }
     let mut out = std::io::stdout().lock();
     match args.output {
         Output::Text => writeln!(out, "\n{}", report.summary())?,
         Output::Json => writeln!(out, "{}", report.json()?)?,
     }
+    if let Some((mut file, name)) = junit {
+        file.write_all(report.junit().as_bytes())
+            .with_context(|| format!("cannot write {name}"))?;
+    }
     Ok(report.passed())
+}
+
+/// The file for a result, before a run that takes minutes; with its name.
+fn create(path: &Path) -> anyhow::Result<(File, String)> {
+    let name = path.display().to_string();
+    let file = File::create(path).with_context(|| format!("cannot write {name}"))?;
+    Ok((file, name))
 }
 
 fn options(args: &DriverArgs) -> anyhow::Result<Options> {
@@ -239,7 +250,9 @@ fn options(args: &DriverArgs) -> anyhow::Result<Options> {
         let text = read(file)?;
         let parameters =
             serde_saphyr::from_str(&text).with_context(|| file.display().to_string())?;
-        options = options.parameters(parameters);
+        options = options
+            .parameters(parameters)
+            .with_context(|| file.display().to_string())?;
     }
     if let Some(file) = &args.expected_failures {
         options = options
@@ -313,6 +326,18 @@ mod tests {
         );
         check(&["--plugin-dir", "p"], Err("--registry-dir"));
         check(&["--command", "./d", "--timeout", "0"], Err("0 is not in"));
+        check(
+            &["--command", "./d", "--case", "churn", "--skip", "churn"],
+            Err("no case is left"),
+        );
+        check(
+            &["--command", "./d", "--case", "churn", "--steps", "3"],
+            Err("cannot be used with"),
+        );
+        check(
+            &["--command", "./d", "--config", "/proc/sys/kernel/ostype"],
+            Err("parameters are an object"),
+        );
         check(
             &["--command", "./d", "--expected-failures", "/nowhere"],
             Err("cannot read /nowhere"),

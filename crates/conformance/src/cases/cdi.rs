@@ -141,7 +141,7 @@ async fn wiped(w: &mut Fixture) -> Observed {
     let first = w.claim(0).await?;
     let devices = w.prepare(&first).await?;
     w.needs_cdi(&devices)?;
-    w.wipe_cdi();
+    w.wipe_cdi(&devices);
     let second = w.claim(1).await?;
     let devices = w.prepare(&second).await?;
     w.resolves(&devices)?;
@@ -154,7 +154,7 @@ async fn wiped_prepared(w: &mut Fixture) -> Observed {
     let claim = w.claim(0).await?;
     let devices = w.prepare(&claim).await?;
     w.needs_cdi(&devices)?;
-    w.wipe_cdi();
+    w.wipe_cdi(&devices);
     let again = w.prepare(&claim).await?;
     w.resolves(&again)?;
     w.resolves(&devices)?;
@@ -166,7 +166,7 @@ async fn reboot(w: &mut Fixture) -> Observed {
     let devices = w.prepare(&claim).await?;
     w.needs_cdi(&devices)?;
     w.kill().await;
-    w.wipe_cdi();
+    w.wipe_cdi(&devices);
     w.start_again().await?;
     let again = w.prepare(&claim).await?;
     w.resolves(&again)?;
@@ -179,7 +179,7 @@ async fn restart(w: &mut Fixture) -> Observed {
     let devices = w.prepare(&claim).await?;
     w.needs_cdi(&devices)?;
     w.kill().await;
-    w.wipe_cdi();
+    w.wipe_cdi(&devices);
     w.start_again().await?;
     let deadline = tokio::time::Instant::now() + w.timeout();
     loop {

@@ -33,7 +33,7 @@ impl Disk {
     /// Mounts a file system with space for the files that are there: a driver writes those of its start again, such as
     /// programs that it installs, and may write the new one beside the old one.
     fn mount(path: &Path) -> Result<Self, Stop> {
-        let room = 2 * size(path) + ROOM;
+        let room = size(path).saturating_mul(2).saturating_add(ROOM);
         if room > LARGEST {
             return skip(format!("the driver's files have more than {LARGEST} bytes"));
         }

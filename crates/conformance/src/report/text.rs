@@ -14,7 +14,8 @@ impl Record {
             Verdict::ExpectedFailure => "XFAIL",
             Verdict::UnexpectedPass => "XPASS",
         };
-        let mut text = format!("{word:<5} {:<34} {}", self.case, first_line(&self.observed));
+        let observed = printable(&self.observed);
+        let mut text = format!("{word:<5} {:<34} {}", self.case, first_line(&observed));
         if self.verdict.is_bad() {
             let mut line = |name: &str, content: &str| {
                 for (index, part) in content.lines().enumerate() {
@@ -25,16 +26,43 @@ impl Record {
             };
             line("rule", self.rule);
             line("source", self.source);
-            if self.observed.lines().count() > 1 {
-                line("observed", &self.observed);
+            if observed.lines().count() > 1 {
+                line("observed", &observed);
             }
             if let Some(hint) = self.hint {
                 line("hint", hint);
             }
-            line("output", &self.output);
+            line("output", &printable(&self.output));
         }
         text
     }
+}
+
+/// Text of a driver for a terminal, which obeys control characters: colours are removed, others shown.
+pub(crate) fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        rest = match after_colour(rest) {
+            Some(after) => after,
+            None => {
+                match c {
+                    '\n' | '\t' => shown.push(c),
+                    c if c.is_control() => shown.extend(c.escape_default()),
+                    c => shown.push(c),
+                }
+                &rest[c.len_utf8()..]
+            }
+        };
+    }
+    shown
+}
+
+/// The text after the sequence for a colour, if it begins with one.
+fn after_colour(text: &str) -> Option<&str> {
+    let parameters = text.strip_prefix("\u{1b}[")?;
+    let end = parameters.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';');
+    end.strip_prefix('m')
 }
 
 fn first_line(text: &str) -> &str {
@@ -49,7 +77,7 @@ pub(super) fn summary(report: &Report) -> String {
     let tried = report.cases.len() - report.count(Verdict::Skip);
     format!(
         "{}: {} of {tried} cases passed{}{}{}{}",
-        report.driver,
+        printable(&report.driver),
         report.count(Verdict::Pass),
         count(Verdict::Fail, "failed"),
         count(Verdict::ExpectedFailure, "failed as expected"),
@@ -59,4 +87,40 @@ pub(super) fn summary(report: &Report) -> String {
         ),
         count(Verdict::Skip, "skipped"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// The name of a file or a line of its output could clear the terminal, or write something else there.
+    #[test]
+    fn regression_what_the_driver_says_does_not_control_the_terminal() {
+        let record = Record {
+            case: "c",
+            verdict: Verdict::Fail,
+            rule: "r",
+            source: "s",
+            observed: "a\u{1b}[2Jb\nc".into(),
+            hint: None,
+            output: "\u{1b}[1;31mred\u{1b}[0m\r\n\u{1b}]0;title\u{7}\u{9b}1m\u{1b}[3".into(),
+            seconds: Duration::ZERO,
+        };
+        let text = record.text();
+        let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+        assert_eq!(
+            lines,
+            [
+                "FAIL  c                                  a\\u{1b}[2Jb",
+                "      rule      r",
+                "      source    s",
+                "      observed  a\\u{1b}[2Jb",
+                "                c",
+                "      output    red\\r",
+                "                \\u{1b}]0;title\\u{7}\\u{9b}1m\\u{1b}[3",
+            ]
+        );
+    }
 }

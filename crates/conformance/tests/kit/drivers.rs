@@ -23,6 +23,7 @@ fn options(driver: &str, fault: &str) -> Options {
     let options = options.earlier(&command(driver, earlier)).unwrap();
     options
         .parameters(parameters)
+        .unwrap()
         .cycles(60)
         .quiet(Duration::from_secs(2))
 }
