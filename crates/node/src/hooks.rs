@@ -6,10 +6,21 @@ use allot_cdi::Hook;
 
 use crate::config::Config;
 
+/// When hooks run whose programs are files of the container. Those of all others are files of the node.
+pub(crate) const START: &str = "startContainer";
+
+/// Seconds that a hook has. Hooks that hang hold the container up; without a word they get as long as a start may take.
+pub(crate) fn timeout(hook: &Hook) -> i64 {
+    hook.timeout.filter(|it| *it > 0).unwrap_or(20)
+}
+
 /// A hook with the paths that its files have on this node. A driver in a container knows its own directory by the kubelet's
 /// name, and tells the program in it where its other files are: arguments below the directory of that driver are mapped.
 /// Arguments of programs elsewhere belong to other software, and stay as they are.
 pub(crate) fn own(config: &Config, mut hook: Hook) -> Hook {
+    if hook.hook_name == START {
+        return hook;
+    }
     let own = |path: &Path| config.own_path(path).to_string_lossy().into_owned();
     let program = PathBuf::from(&hook.path);
     hook.path = own(&program);
@@ -47,6 +58,17 @@ mod tests {
             .map(String::as_str)
             .collect();
         assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn regression_hooks_inside_of_a_container_are_programs_of_the_container() {
+        let hook = Hook {
+            hook_name: START.to_owned(),
+            path: "/var/lib/kubelet/plugins/net.allot.dev/hook".to_owned(),
+            args: vec!["/var/lib/kubelet/plugins/net.allot.dev/p.json".to_owned()],
+            ..Hook::default()
+        };
+        assert_eq!(own(&Config::new("n", "/data/n"), hook.clone()), hook);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use allot_cdi::HOOK_NAMES;
 use oci_spec::runtime::{Process, Spec};
 use serde_json::{Value, json};
 
+use crate::hooks::{self, START};
 use crate::spec::staged::{Account, Hierarchy, Staged};
 use crate::spec::{self, ContainerSpec, Isolation};
 
@@ -276,19 +277,18 @@ fn resources(spec: &ContainerSpec, staged: &Staged) -> Value {
     resources
 }
 
-/// Hooks by the point in a container's life at which they run.
+/// Hooks by the point in a container's life at which they run, without those that the shim runs itself.
 fn hooks(spec: &ContainerSpec) -> Result<Value, Error> {
-    if spec.hooks.is_empty() {
-        return Ok(Value::Null);
-    }
-    let mut all = json!({});
+    let mut all = Value::Null;
     for hook in &spec.hooks {
         let Some(point) = HOOK_NAMES.iter().find(|point| **point == hook.hook_name) else {
             return Err(Error::Hook(hook.hook_name.clone()));
         };
+        if *point == START {
+            continue;
+        }
         let mut entry = json!({"path": hook.path, "args": hook.args, "env": hook.env});
-        // Hooks that hang hold the container up; without a word they get as long as a start may take.
-        entry["timeout"] = json!(hook.timeout.filter(|it| *it > 0).unwrap_or(20));
+        entry["timeout"] = json!(hooks::timeout(hook));
         match all[*point].as_array_mut() {
             Some(entries) => entries.push(entry),
             None => all[*point] = json!([entry]),

@@ -28,6 +28,7 @@ mod program;
 mod report;
 mod said;
 mod stage;
+mod start_hooks;
 mod supervise;
 mod sys;
 pub(crate) mod terminal;

@@ -143,6 +143,7 @@ fn hooks_run_at_their_points() {
         hooks: vec![
             hook("createContainer"),
             hook("createContainer"),
+            hook("startContainer"),
             hook("poststop"),
         ],
         ..container(Isolation::Namespaces)
@@ -150,6 +151,8 @@ fn hooks_run_at_their_points() {
     let hooks = &built(&spec, Hierarchy::V1)["hooks"];
     assert_eq!(hooks["createContainer"].as_array().unwrap().len(), 2);
     assert_eq!(hooks["poststop"][0]["timeout"], 20);
+    // The shim runs it, when the program is confined.
+    assert!(hooks.get("startContainer").is_none());
     let unknown = ContainerSpec {
         hooks: vec![hook("sometime")],
         ..spec

@@ -26,7 +26,7 @@ use crate::error::{AtPath as _, PathError};
 use crate::{oci, processes};
 
 /// Name of the container in the directory that is its own.
-const NAME: &str = "c";
+pub(super) const NAME: &str = "c";
 
 /// Why there is no container, or no further program in one.
 #[derive(Debug, thiserror::Error)]
@@ -83,6 +83,11 @@ fn state(directory: &Path) -> PathBuf {
     directory.join("oci")
 }
 
+/// Directory with the specification for libcontainer.
+fn bundle(directory: &Path) -> PathBuf {
+    directory.join("bundle")
+}
+
 fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -125,13 +130,13 @@ fn attempt(
     let account = stage::account(spec, &staged.root)?;
     stage::working_directory(spec, &staged);
     let oci = oci::build(spec, &staged, &account)?;
-    let bundle = directory.join("bundle");
+    let bundle = bundle(directory);
     std::fs::create_dir_all(&bundle).at(&bundle)?;
     spec::write(&bundle.join("config.json"), &oci)?;
 
     let said = Said::from_here();
     let (failure, failing) = sys::pipe()?;
-    let program = Program::new(spec, role, spec.tty, failing.as_raw_fd())?;
+    let program = Program::new(spec, &bundle, role, spec.tty, failing.as_raw_fd())?;
     let console = spec.tty.then(|| console(directory)).transpose()?;
     let mut builder = ContainerBuilder::new(NAME.to_owned(), SyscallType::default())
         .with_executor(program)
@@ -310,7 +315,8 @@ pub(super) fn further(
     let file = directory.join(format!("process-{}.json", std::process::id()));
     spec::write(&file, &process)?;
     let (failure, failing) = sys::pipe()?;
-    let program = Program::new(spec, Role::Further, tty, failing.as_raw_fd())?;
+    let bundle = bundle(directory);
+    let program = Program::new(spec, &bundle, Role::Further, tty, failing.as_raw_fd())?;
     let built = ContainerBuilder::new(NAME.to_owned(), SyscallType::default())
         .with_executor(program)
         .with_root_path(state(directory))

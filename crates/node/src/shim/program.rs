@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::RawFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::str::FromStr;
 
@@ -18,7 +18,7 @@ use seccompiler::BpfProgram;
 
 use super::spec::{ContainerSpec, Isolation, Seccomp};
 use super::sys::{self, Fork};
-use super::{init, report};
+use super::{init, report, start_hooks};
 use crate::error::{AtPath as _, PathError};
 use crate::oci::{is_proc, seccomp};
 
@@ -77,6 +77,8 @@ pub(super) enum Role {
 #[derive(Clone)]
 pub(super) struct Program {
     spec: Rc<ContainerSpec>,
+    /// Hooks are told this directory.
+    bundle: PathBuf,
     /// A terminal instead of pipes.
     tty: bool,
     role: Role,
@@ -92,6 +94,7 @@ impl Program {
     /// The seccomp profile cannot be used.
     pub(super) fn new(
         spec: &ContainerSpec,
+        bundle: &Path,
         role: Role,
         tty: bool,
         failing: RawFd,
@@ -100,6 +103,7 @@ impl Program {
         Ok(Self {
             filters: Rc::new(filters),
             spec: Rc::new(spec.clone()),
+            bundle: bundle.to_owned(),
             tty,
             role,
             failing,
@@ -156,6 +160,11 @@ impl Program {
                     let _ = rustix::process::setsid();
                 }
                 if !early && let Err(problem) = self.confine() {
+                    self.fail(&problem, 127);
+                }
+                let variables = spec.process().as_ref().and_then(|it| it.env().as_deref());
+                let variables = variables.unwrap_or_default();
+                if let Err(problem) = start_hooks::run(&self.spec, &self.bundle, variables) {
                     self.fail(&problem, 127);
                 }
                 self.fail(&become_program(spec), 127)
