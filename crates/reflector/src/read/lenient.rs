@@ -199,7 +199,7 @@ mod tests {
         for levels in [1, 90, 120, 5000] {
             let read: ResourceClaim = parse(&claim(levels), everything).unwrap();
             assert_eq!(read.metadata.name.as_deref(), Some("c"));
-            let config = read.spec.devices.config.unwrap();
+            let config = read.spec.devices.unwrap().config.unwrap();
             let parameters = &config[0].opaque.as_ref().unwrap().parameters.0;
             assert_eq!(parameters["b"], 1);
             assert!(parameters["a"].is_array());
