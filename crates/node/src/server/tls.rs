@@ -109,7 +109,9 @@ impl Clients {
                     () = watching::next(changes) => {}
                     _ = period.tick() => {}
                 },
-                Err(_) => drop(period.tick().await),
+                Err(_) => {
+                    period.tick().await;
+                }
             }
             let content = tokio::fs::read(file).await;
             let content = match content.map_err(|error| error.to_string()) {

@@ -1,6 +1,6 @@
 //! Which servers are trusted: as by Go's clients those whose authority is valid itself. The library asks for less.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -70,7 +70,7 @@ impl OfFile {
         })
     }
 
-    fn trust(file: &PathBuf, provider: &Arc<CryptoProvider>) -> Result<Trust, String> {
+    fn trust(file: &Path, provider: &Arc<CryptoProvider>) -> Result<Trust, String> {
         let pem = std::fs::read(file).map_err(|error| error.to_string());
         let roots = pem.and_then(|pem| Roots::read(&pem));
         match roots {
