@@ -19,9 +19,10 @@ impl Options {
     ) -> Result<Self, OptionsError> {
         self.selection.only = patterns(only)?;
         self.selection.skip = patterns(skip)?;
-        match self.selected().next() {
-            Some(_) => Ok(self),
-            None => Err(OptionsError::NoCase),
+        let is_empty = self.selected().next().is_none();
+        match is_empty {
+            true => Err(OptionsError::NoCase),
+            false => Ok(self),
         }
     }
 

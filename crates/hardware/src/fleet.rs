@@ -1,7 +1,8 @@
 //! Which nodes of a cluster have which hardware.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -171,14 +172,11 @@ impl Model {
     pub fn read(path: &Path) -> Result<Self, Error> {
         let shown = path.display();
         let unreadable = |error: std::io::Error| Error::Shape(format!("{shown}: {error}"));
-        let size = fs::metadata(path).map_err(unreadable)?.len();
-        if size > MOST_BYTES as u64 {
-            return Err(Error::Shape(format!(
-                "{shown}: {}",
-                Error::Large(size as usize)
-            )));
-        }
-        let text = fs::read_to_string(path).map_err(unreadable)?;
+        // The size of a pipe or a device is not known before.
+        let mut text = String::new();
+        File::open(path)
+            .and_then(|file| file.take(MOST_BYTES as u64 + 1).read_to_string(&mut text))
+            .map_err(unreadable)?;
         Self::parse(&text).map_err(|error| Error::Shape(format!("{shown}: {error}")))
     }
 }
@@ -234,6 +232,8 @@ mod tests {
             ("h100,a100", "comes after hardware for all nodes"),
             ("h100+a100", "more than one model of driver gpu.nvidia.com"),
             ("./nowhere.yaml", "No such file"),
+            // The attack: a file without an end, whose size is 0.
+            ("/dev/zero", "more than the 1048576 bytes"),
         ] {
             let error = Fleet::parse(&[text]).expect_err(text).to_string();
             assert!(error.contains(expected), "{text}: {error}");

@@ -229,7 +229,7 @@ impl Model {
     /// The text is too long or is no model, or it does not expand.
     pub fn parse(text: &str) -> Result<Self, Error> {
         if text.len() > MOST_BYTES {
-            return Err(Error::Large(text.len()));
+            return Err(Error::Large);
         }
         let model: Self =
             serde_saphyr::from_str(text).map_err(|error| Error::Shape(first_line(&error)))?;

@@ -35,8 +35,8 @@ pub use record::{Cluster, Recorded, record};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The file is larger than a model may be.
-    #[error("the file has {0} bytes, a model may have {MOST_BYTES}")]
-    Large(usize),
+    #[error("the file has more than the {MOST_BYTES} bytes that a model may have")]
+    Large,
     /// The text is no YAML, or has members that models do not have.
     #[error("{0}")]
     Shape(String),
