@@ -53,7 +53,7 @@ enum Command {
     /// Start a temporary cluster, run the examples and show what happens
     Demo(cmd::demo::Args),
     /// Run the API server alone
-    Apiserver(cmd::apiserver::Args),
+    Apiserver(Box<cmd::apiserver::Args>),
     /// Run the scheduler against a Kubernetes API server
     Scheduler(cmd::scheduler::Args),
     /// Run the controllers against a Kubernetes API server
@@ -154,7 +154,7 @@ fn main() -> ExitCode {
         Command::Logs(args) => cmd::logs::run(args),
         Command::Down(args) => cmd::down::run(args),
         Command::Demo(args) => cmd::demo::run(args),
-        Command::Apiserver(args) => cmd::apiserver::run(args),
+        Command::Apiserver(args) => cmd::apiserver::run(*args),
         Command::Scheduler(args) => cmd::scheduler::run(args),
         Command::Controllers(args) => cmd::controllers::run(args),
         Command::DrainDriver(args) => cmd::drain_driver::run(args),
