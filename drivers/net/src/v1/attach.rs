@@ -238,8 +238,14 @@ fn ensure(
     if let Some(loopback) = links.pod.iter().find(|it| it.name == "lo" && !it.up) {
         step(|| "set lo up".into(), pod.set_up(loopback.index, true))?;
     }
+    // The pod may change its routes between its containers.
+    let before = plans.outcome(uid, &planned.key).ok().flatten();
+    let complete = index.is_some() && before.is_some_and(|it| it.error.is_none());
     for route in &planned.config.routes {
-        let added = pod.add_route(link.index, route.destination, route.gateway);
+        let added = match pod.add_route(link.index, route.destination, route.gateway) {
+            Err(error) if complete && error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            added => added,
+        };
         step(|| format!("route to {}", route.destination), added)?;
     }
     let after = step(|| "links of the pod".into(), pod.links())?;

@@ -21,7 +21,7 @@ use netlink_packet_route::link::{
     LinkMessage, Prop,
 };
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+    RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
@@ -30,10 +30,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 mod changes;
 mod link;
+mod routes;
 
 pub use changes::Changes;
 pub use link::{Kind, Link, mac_text, parse_mac};
 use link::{PROMISCUOUS, read};
+pub use routes::KnownRoute;
 
 /// The kernel replies immediately; a socket without a reply for this long is considered broken.
 const DEADLINE: Timespec = Timespec {
@@ -176,42 +178,20 @@ impl Netlink {
     /// An error from the kernel.
     pub fn uplinks(&mut self) -> io::Result<Vec<u32>> {
         let routes = self.routes()?;
-        let default = routes
-            .into_iter()
-            .filter(|(_, destination)| destination.is_none());
-        Ok(default.map(|(link, _)| link).collect())
+        let default = routes.into_iter().filter(|it| it.destination.is_none());
+        Ok(default.map(|it| it.link).collect())
     }
 
-    /// Link index and destination of each route in the main table; a default route has no destination.
+    /// The routes of the main table.
     ///
     /// # Errors
     /// An error from the kernel.
-    pub fn routes(&mut self) -> io::Result<Vec<(u32, Option<IpNet>)>> {
+    pub fn routes(&mut self) -> io::Result<Vec<KnownRoute>> {
         let question = RouteNetlinkMessage::GetRoute(RouteMessage::default());
         let answers = self.ask(question, NLM_F_DUMP)?;
-        let routes = answers.into_iter().filter_map(|answer| {
-            let RouteNetlinkMessage::NewRoute(route) = answer else {
-                return None;
-            };
-            if route.header.table != RouteHeader::RT_TABLE_MAIN {
-                return None;
-            }
-            let (mut link, mut destination) = (None, None);
-            for attribute in &route.attributes {
-                match attribute {
-                    RouteAttribute::Oif(index) => link = Some(*index),
-                    RouteAttribute::Destination(RouteAddress::Inet(address)) => {
-                        destination = Some(IpAddr::from(*address));
-                    }
-                    RouteAttribute::Destination(RouteAddress::Inet6(address)) => {
-                        destination = Some(IpAddr::from(*address));
-                    }
-                    _ => {}
-                }
-            }
-            let prefix = route.header.destination_prefix_length;
-            let destination = destination.and_then(|it| IpNet::new(it, prefix).ok());
-            Some((link?, destination))
+        let routes = answers.into_iter().filter_map(|answer| match answer {
+            RouteNetlinkMessage::NewRoute(route) => KnownRoute::of(&route),
+            _ => None,
         });
         Ok(routes.collect())
     }
@@ -375,10 +355,11 @@ impl Netlink {
         exists_already(self.change(RouteNetlinkMessage::NewAddress(message), flags))
     }
 
-    /// Adds a route over a link; an existing one is kept.
+    /// Adds a route over a link, unless it exists.
     ///
     /// # Errors
-    /// An error from the kernel, such as `ENETUNREACH` for a gateway outside the link's subnets.
+    /// An error from the kernel, such as `ENETUNREACH` for a gateway outside the link's subnets; `AlreadyExists` if packets to the
+    /// destination take another route.
     pub fn add_route(
         &mut self,
         link: u32,
@@ -409,7 +390,20 @@ impl Netlink {
                 .push(RouteAttribute::Gateway(gateway.into()));
         }
         let flags = NLM_F_CREATE | NLM_F_EXCL;
-        exists_already(self.change(RouteNetlinkMessage::NewRoute(message), flags))
+        let added = self.change(RouteNetlinkMessage::NewRoute(message), flags);
+        match added {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let mut routes = self.routes()?.into_iter();
+                match routes.any(|it| it.is(link, destination, gateway)) {
+                    true => Ok(()),
+                    false => Err(io::Error::new(
+                        error.kind(),
+                        "the pod has another one already",
+                    )),
+                }
+            }
+            added => added,
+        }
     }
 }
 

@@ -39,12 +39,12 @@ fn a_macvlan_interface_is_made_in_the_pod() {
         assert_eq!(link.mtu, 1400);
         assert!(link.up && inside.link("lo").expect("loopback").up);
         let routes = inside.routes().expect("routes");
-        let to = |text: &str| Some(text.parse::<IpNet>().expect("a network"));
-        assert!(
-            routes.contains(&(link.index, to("10.20.0.0/16"))),
-            "{routes:?}"
-        );
-        assert!(routes.contains(&(link.index, None)), "{routes:?}");
+        let leads = |destination: Option<IpNet>| {
+            let mut all = routes.iter();
+            all.any(|it| (it.link, it.destination) == (link.index, destination))
+        };
+        let inner = "10.20.0.0/16".parse().expect("a network");
+        assert!(leads(Some(inner)) && leads(None), "{routes:?}");
         // The hook for another container of the pod.
         let again = node.attach("u1", &planned, &pod).expect("still attached");
         assert_eq!(again, outcome, "the outcome keeps its time");
@@ -52,6 +52,36 @@ fn a_macvlan_interface_is_made_in_the_pod() {
         // No interface was created on the node.
         assert_eq!(names(&mut node.netlink), ["switch0", "wire0"]);
         release(node, &planned, "u1").expect("nothing to restore");
+    });
+}
+
+/// The claim was `Attached`, and its route was not there.
+#[test]
+fn regression_a_route_that_the_pod_has_otherwise_is_an_error() {
+    on_node(|node| {
+        let pod = Space::new().expect("a namespace");
+        let mut inside = pod.netlink();
+        // The network of the pod.
+        inside.make_pair("eth0", "eth1").expect("made");
+        let network = inside.link("eth0").expect("a link").index;
+        inside.set_up(network, true).expect("up");
+        let default = "0.0.0.0/0".parse::<IpNet>().expect("a network");
+        inside.add_route(network, default, None).expect("added");
+        let parameters = json!({"mode": "macvlan", "interfaceName": "data0",
+            "routes": [{"destination": "0.0.0.0/0", "gateway": "10.9.0.1"}]});
+        let planned = node.plan("u1", parameters, &["10.9.0.7/24"]);
+        let error = node.attach("u1", &planned, &pod).expect_err("refused");
+        assert_eq!(error, "route to 0.0.0.0/0: the pod has another one already");
+        // One of the other family is no obstacle, nor is what the pod does when it has its interface.
+        let parameters = json!({"mode": "macvlan", "interfaceName": "data1",
+            "routes": [{"destination": "::/0", "gateway": "fd00::1"}, {"destination": "10.20.0.0/16", "gateway": "10.9.0.1"}]});
+        let planned = node.plan("u2", parameters, &["10.9.0.8/24", "fd00::7/64"]);
+        let outcome = node.attach("u2", &planned, &pod).expect("attached");
+        let data = inside.link("data1").expect("a link").index;
+        inside.set_up(data, false).expect("down");
+        let changed = "10.20.0.0/16".parse::<IpNet>().expect("a network");
+        inside.add_route(network, changed, None).expect("added");
+        assert_eq!(node.attach("u2", &planned, &pod).expect("still"), outcome);
     });
 }
 
