@@ -79,9 +79,9 @@ pub(crate) async fn run(
         config: config.clone(),
     });
     let mut tasks = JoinSet::new();
-    let port = server::start(&node, &mut tasks).await?;
-    let facts = Facts::of(&*runtime, None, port, Pressed::default());
     let names: HashSet<String> = nodes.iter().map(|node| node.node_name.clone()).collect();
+    let port = server::start(&node, names.clone(), &mut tasks).await?;
+    let facts = Facts::of(&*runtime, None, port, Pressed::default());
     let of_fleet = names.clone();
     let keep = move |pod: &Pod| {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());

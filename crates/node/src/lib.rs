@@ -21,6 +21,7 @@
 //! # }
 //! ```
 
+use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -222,7 +223,7 @@ async fn serve(parts: Parts, tasks: &mut JoinSet<()>) -> Result<(), Error> {
         let node = Arc::clone(&node);
         async move { node.sandboxes.follow(node.config.heartbeat).await }
     });
-    let port = server::start(&node, tasks).await?;
+    let port = server::start(&node, HashSet::new(), tasks).await?;
     // The Node says from the beginning how the network of its pods is.
     let looked = tokio::time::timeout(LONGEST, node.sandboxes.looked());
     tokio::select! {

@@ -3,6 +3,7 @@
 //! Clients authenticate by a certificate of the configured CA or by a token, and the API server authorizes their
 //! requests ([`access`]). Connections without an authorized request are limited in number and time ([`connections`]).
 
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,9 +64,11 @@ impl Refusal {
     }
 }
 
-/// Listens, so that the port is known before the Node is registered, and serves; returns the port.
+/// Listens, so that the port is known before the Node is registered, and serves; returns the port. `nodes` are the names of
+/// nodes that are served as well as the configured one.
 pub(crate) async fn start(
     node: &Arc<Node>,
+    nodes: HashSet<String>,
     tasks: &mut tokio::task::JoinSet<()>,
 ) -> Result<Option<u16>, Error> {
     let Some(address) = node.config.listen else {
@@ -75,7 +78,7 @@ pub(crate) async fn start(
         .await
         .map_err(|error| Error::Serve(format!("cannot listen on {address}: {error}")))?;
     let port = listener.local_addr().ok().map(|address| address.port());
-    let acceptor = tls::acceptor(&node.config)?;
+    let acceptor = tls::acceptor(&node.config, nodes)?;
     let clients = Clients::of(&node.config)?;
     tasks.spawn(serve(Arc::clone(node), listener, acceptor, clients));
     Ok(port)

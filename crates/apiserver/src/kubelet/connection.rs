@@ -87,11 +87,19 @@ where
     let open = async {
         let stream = dial::connect(&endpoint.host, endpoint.port, Reach::Host).await?;
         let ip = stream.peer_addr()?.ip().to_canonical();
-        let name = ServerName::try_from(endpoint.host.clone()).map_err(std::io::Error::other)?;
-        let stream = TlsConnector::from(client_tls(core.config.kubelet_client.as_ref())?)
+        let client = core.config.kubelet_client.as_ref();
+        let is_host = dial::is_host(&core.config, ip);
+        // On the server's own host one kubelet can serve many nodes, and has a certificate for each.
+        let by_node = is_host && client.is_none_or(|client| client.ca.is_none());
+        let node = ServerName::try_from(endpoint.node.clone()).ok();
+        let name = match node.filter(|_| by_node) {
+            Some(node) => node,
+            None => ServerName::try_from(endpoint.host.clone()).map_err(std::io::Error::other)?,
+        };
+        let stream = TlsConnector::from(client_tls(client)?)
             .connect(name, stream)
             .await?;
-        if !names_node(&stream, &endpoint.node) && dial::is_host(&core.config, ip) {
+        if !names_node(&stream, &endpoint.node) && is_host {
             return Err(dial::refused());
         }
         Ok(stream)

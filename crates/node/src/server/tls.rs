@@ -1,5 +1,6 @@
 //! Certificates of the HTTPS API.
 
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +11,11 @@ use futures::StreamExt;
 use inotify::WatchMask;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
 use tokio_rustls::TlsAcceptor;
 
 use super::access::User;
@@ -174,38 +177,80 @@ fn read(pem: &[u8]) -> Result<Authorities, String> {
     Authorities::read(pem, Arc::new(rustls::crypto::ring::default_provider()))
 }
 
-/// TLS with the configured certificate, or with a self-signed one for this run.
+/// The certificates of a server for several nodes. The API server names the node that it wants to reach, and connects only to a
+/// kubelet that proves to be that node's.
+#[derive(Debug)]
+struct NodeCertificates {
+    default: Arc<CertifiedKey>,
+    nodes: HashSet<String>,
+    /// Self-signed ones, made when they are needed.
+    made: Mutex<HashMap<String, Arc<CertifiedKey>>>,
+}
+
+impl ResolvesServerCert for NodeCertificates {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let name = hello.server_name();
+        let Some(node) = name.and_then(|name| self.nodes.get(name)) else {
+            return Some(Arc::clone(&self.default));
+        };
+        let mut made = self.made.lock();
+        if let Some(found) = made.get(node) {
+            return Some(Arc::clone(found));
+        }
+        let own = Arc::new(self_signed(vec![node.clone()]).ok()?);
+        made.insert(node.clone(), Arc::clone(&own));
+        Some(own)
+    }
+}
+
+/// A certificate for this run.
+fn self_signed(names: Vec<String>) -> Result<CertifiedKey, Error> {
+    let fail = |error: &dyn std::fmt::Display| Error::Serve(error.to_string());
+    let made = rcgen::generate_simple_self_signed(names).map_err(|error| fail(&error))?;
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der());
+    certified(
+        vec![made.cert.der().clone()],
+        key.map_err(|error| fail(&error))?,
+    )
+}
+
+fn certified(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<CertifiedKey, Error> {
+    let provider = rustls::crypto::ring::default_provider();
+    let certified = CertifiedKey::from_der(chain, key, &provider);
+    certified.map_err(|error| Error::Serve(error.to_string()))
+}
+
+/// TLS with the configured certificate, or with a self-signed one for this run. `nodes` are served as well.
 ///
 /// # Errors
 /// A certificate or key that cannot be used.
-pub(super) fn acceptor(config: &Config) -> Result<TlsAcceptor, Error> {
+pub(super) fn acceptor(config: &Config, nodes: HashSet<String>) -> Result<TlsAcceptor, Error> {
     let fail = |error: &dyn std::fmt::Display| Error::Serve(error.to_string());
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| fail(&error))?;
     let builder = builder.with_client_cert_verifier(clients::handshake(provider));
-    let (chain, key) = match (&config.tls.cert_pem, &config.tls.key_pem) {
+    let default = match (&config.tls.cert_pem, &config.tls.key_pem) {
         (Some(cert), Some(key)) => {
             let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(cert).collect();
             let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| fail(&error))?;
-            (chain.map_err(|error| fail(&error))?, key)
+            certified(chain.map_err(|error| fail(&error))?, key)?
         }
-        _ => {
-            let names = vec![
-                config.node_name.clone(),
-                config.address.to_string(),
-                "localhost".to_owned(),
-            ];
-            let made = rcgen::generate_simple_self_signed(names).map_err(|error| fail(&error))?;
-            let key = PrivateKeyDer::try_from(made.signing_key.serialize_der())
-                .map_err(|error| fail(&error))?;
-            (vec![made.cert.der().clone()], key)
-        }
+        _ => self_signed(vec![
+            config.node_name.clone(),
+            config.address.to_string(),
+            "localhost".to_owned(),
+        ])?,
     };
-    let mut server = builder
-        .with_single_cert(chain, key)
-        .map_err(|error| fail(&error))?;
+    let mut server = builder.with_cert_resolver(Arc::new(NodeCertificates {
+        default: Arc::new(default),
+        nodes,
+        made: Mutex::default(),
+    }));
     // Upgrades need HTTP/1.1.
     server.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(server)))

@@ -31,7 +31,7 @@ fn inline(text: &str) -> Result<AdmissionOptions, String> {
 fn configuration_is_inline_or_in_a_file_beside() {
     let content = format!(
         "{POD_SECURITY}defaults:\n  enforce: baseline\n  enforce-version: v1.30\n  warn: restricted\nexemptions:\n  \
-         usernames: [u]\n  namespaces: [n]\n  runtimeClasses: [r.s]\n"
+         usernames: [u]\n  namespaces: [ns]\n  runtimeClasses: [r.s]\n"
     );
     let by_path = read(
         &format!("{HEAD}plugins:\n- name: PodSecurity\n  path: ps.yaml\n"),
@@ -44,7 +44,7 @@ fn configuration_is_inline_or_in_a_file_beside() {
     assert_eq!(found.defaults.warn, standard(Level::Restricted, None));
     assert_eq!(found.defaults.audit, standard(Level::Privileged, None));
     let lists = [&found.users, &found.namespaces, &found.runtime_classes];
-    assert_eq!(lists.map(|list| list.join(" ")), ["u", "n", "r.s"]);
+    assert_eq!(lists.map(|list| list.join(" ")), ["u", "ns", "r.s"]);
     assert_eq!(inline(&content).unwrap(), by_path);
     // The first entry of a plugin counts, and its own text before a file; what is empty changes nothing.
     let both = format!(
