@@ -285,13 +285,19 @@ fn cpu(pod: &Value) -> u64 {
     digits.and_then(|d| d.parse().ok()).unwrap_or(0)
 }
 
-/// Whether a node has room for a pod beside those that it may not drive away.
-fn has_cpu(pods: &[&Value], node: usize, pod: &Value) -> bool {
+/// Whether a node has enough CPU for a pod beside the pods that it cannot preempt.
+fn has_cpu(s: &State, pods: &[&Value], node: usize, pod: &Value) -> bool {
     let priority = |p: &Value| p["spec"]["priority"].as_u64();
+    let gang = group_of(s, pod).filter(|it| it["spec"]["schedulingPolicy"]["gang"].is_object());
+    // A pod does not preempt the pods of its own gang.
+    let is_mate = |p: &Value| {
+        let group = &p["spec"]["schedulingGroup"]["podGroupName"];
+        gang.is_some_and(|gang| gang["metadata"]["name"] == *group)
+    };
     let there = pods.iter().filter(|p| {
         p["spec"]["nodeName"] == format!("n{node}")
             && !is_finished(p)
-            && priority(p) >= priority(pod)
+            && (priority(p) >= priority(pod) || is_mate(p))
     });
     there.map(|p| cpu(p)).sum::<u64>() + cpu(pod) <= CPU
 }
@@ -358,7 +364,7 @@ pub fn unsettled(s: &State, nodes: usize, devices: usize) -> Option<String> {
         let fits = |node: usize| {
             let name = format!("n{node}");
             let there = on.iter().all(|n| *n == name);
-            there && has_cpu(&pods, node, pod) && left.has(&name, &needs)
+            there && has_cpu(s, &pods, node, pod) && left.has(&name, &needs)
         };
         let (group, missing) = missing_of_gang(s, &pods, pod);
         if missing > 1 {
