@@ -288,16 +288,18 @@ fn cpu(pod: &Value) -> u64 {
 /// Whether a node has enough CPU for a pod beside the pods that it cannot preempt.
 fn has_cpu(s: &State, pods: &[&Value], node: usize, pod: &Value) -> bool {
     let priority = |p: &Value| p["spec"]["priority"].as_u64();
-    let gang = group_of(s, pod).filter(|it| it["spec"]["schedulingPolicy"]["gang"].is_object());
+    let group = |p: &Value| p["spec"]["schedulingGroup"]["podGroupName"].clone();
+    let is_gang =
+        group_of(s, pod).is_some_and(|it| !it["spec"]["schedulingPolicy"]["gang"].is_null());
     // A pod does not preempt the pods of its own gang.
-    let is_mate = |p: &Value| {
-        let group = &p["spec"]["schedulingGroup"]["podGroupName"];
-        gang.is_some_and(|gang| gang["metadata"]["name"] == *group)
-    };
+    let is_mate = |p: &Value| is_gang && group(p) == group(pod);
+    // Which pod of a gang takes what is free, and which one preempts for its place, is not searched.
+    let mut mates = pods.iter().filter(|p| is_mate(p));
+    let preempts = mates.all(|mate| priority(mate) == priority(pod));
     let there = pods.iter().filter(|p| {
         p["spec"]["nodeName"] == format!("n{node}")
             && !is_finished(p)
-            && (priority(p) >= priority(pod) || is_mate(p))
+            && (!preempts || priority(p) >= priority(pod) || is_mate(p))
     });
     there.map(|p| cpu(p)).sum::<u64>() + cpu(pod) <= CPU
 }
