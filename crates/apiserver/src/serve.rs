@@ -241,7 +241,10 @@ async fn one(
         Err(_) => return tracing::debug!(%peer, "TLS handshake took too long"),
     };
     let session = stream.get_ref().1;
-    let presented = Arc::new(session.peer_certificates().map(Presented::new));
+    // One for each kind of authorities: it remembers what its chain proved to the last ones.
+    let presented = session.peer_certificates();
+    let presented = presented.map(|chain| (Presented::new(chain), Presented::new(chain)));
+    let presented = Arc::new(presented);
     let http2 = session.alpn_protocol() == Some(b"h2");
     let connection = place.connection.clone();
     let counters = server.0.counters.clone();
@@ -252,13 +255,13 @@ async fn one(
         async move {
             let (authorities, front_proxies) = tls.authorities();
             let user = match (&*presented, authorities) {
-                (Some(presented), Some(authorities)) => presented
+                (Some((presented, _)), Some(authorities)) => presented
                     .identity(&authorities, UnixTime::now())
                     .map(|identity| identity.map(certificate::user_of)),
                 _ => Ok(None),
             };
             let proxy = presented.as_ref().as_ref().zip(front_proxies);
-            let proxy = proxy.and_then(|(presented, authorities)| {
+            let proxy = proxy.and_then(|((_, presented), authorities)| {
                 let found = presented.identity(&authorities, UnixTime::now()).ok()?;
                 Some(found.map(|it| it.name).unwrap_or_default())
             });
