@@ -229,21 +229,12 @@ async fn check_namespace(
         return Err(Status::invalid(&kind, attributes.name, &errors).into());
     }
     let is_exempt = configured.namespaces.iter().any(|it| it == attributes.name);
-    let (Some((old, _)), new) = (before, policy.enforce) else {
-        if is_exempt {
-            warn_of_exemption(
-                &policy,
-                &configured.defaults,
-                namespace,
-                attributes.name,
-                warnings,
-            );
+    let new = policy.enforce;
+    if let Some((old, _)) = &before {
+        let relaxed = new.minor == old.enforce.minor && new.level <= old.enforce.level;
+        if new.level == Level::Privileged || relaxed {
+            return Ok(());
         }
-        return Ok(());
-    };
-    let relaxed = new.minor == old.enforce.minor && new.level <= old.enforce.level;
-    if new.level == Level::Privileged || relaxed {
-        return Ok(());
     }
     if is_exempt {
         warn_of_exemption(
@@ -253,6 +244,10 @@ async fn check_namespace(
             attributes.name,
             warnings,
         );
+        return Ok(());
+    }
+    // A namespace that is new has no pods.
+    if before.is_none() {
         return Ok(());
     }
     // By violation: the first pod and the number of pods.

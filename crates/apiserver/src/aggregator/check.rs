@@ -125,21 +125,19 @@ async fn check_service(core: &ServerState, extension: &Extension) -> Option<Cond
         return failed("ServicePortError", why);
     };
     let port = text(port, &["name"]);
-    let slices = async {
-        let ready = endpoints::ready(&*core.backend, namespace, name, port).await?;
-        Ok::<_, crate::error::ApiError>((
-            !ready.is_empty(),
-            has_slices(&*core.backend, namespace, name).await?,
-        ))
+    let backend = &*core.backend;
+    let any_slice = match endpoints::ready(backend, namespace, name, port).await {
+        Ok(ready) if !ready.is_empty() => return None,
+        Ok(_) => has_slices(backend, namespace, name).await,
+        Err(error) => Err(error),
     };
-    match slices.await {
-        Ok((true, _)) => None,
-        Ok((false, true)) => {
+    match any_slice {
+        Ok(true) => {
             let why =
                 format!("endpointslices for {service} have no addresses with port name {port:?}");
             failed("MissingEndpoints", why)
         }
-        Ok((false, false)) => failed(
+        Ok(false) => failed(
             "EndpointsNotFound",
             format!("cannot find endpointslices for {service}"),
         ),

@@ -43,9 +43,10 @@ const IN_NAME: &AsciiSet = &CONTROLS
 /// The headers that `Connection` names belong to that connection.
 fn of_connection(headers: &HeaderMap) -> Vec<String> {
     let values = headers.get_all(CONNECTION).iter();
-    let text = values.filter_map(|value| value.to_str().ok());
-    text.flat_map(|text| text.split(','))
-        .map(|name| name.trim().to_ascii_lowercase())
+    // Bytes that are no text are part of no header's name, and hide none.
+    let names = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    names
+        .map(|name| String::from_utf8_lossy(name).trim().to_ascii_lowercase())
         .collect()
 }
 
