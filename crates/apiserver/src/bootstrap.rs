@@ -72,8 +72,8 @@ fn complete(kept: &mut Value, wanted: &Value) {
     }
 }
 
-/// A default binding that is missing begins as the one that older releases had in its place: who may see the public pages of
-/// the server is what an administrator has once made of discovery.
+/// A default binding that is missing begins with the subjects of the one that older releases had in its place: the public pages
+/// of the server stay with those that an administrator has permitted discovery.
 async fn inherit(server: &Server, defaults: &mut [(&str, Value)]) -> Result<()> {
     const BINDINGS: &str = "rbac.authorization.k8s.io/clusterrolebindings";
     let backend = &server.0.backend;

@@ -92,47 +92,23 @@ async fn requests_are_counted_with_the_labels_of_kube_apiserver() {
         )
     };
     let timed = labels("GET", "", 200, "resource").replace("code=\"200\",", "");
-    for line in [
-        format!(
-            "apiserver_request_total{{{}}} 1",
-            labels("POST", "", 201, "resource")
-        ),
-        format!(
-            "apiserver_request_total{{{}}} 1",
-            labels("POST", "All", 201, "resource")
-        ),
-        format!(
-            "apiserver_request_total{{{}}} 1",
-            labels("PUT", "", 200, "resource")
-        ),
-        format!(
-            "apiserver_request_total{{{}}} 1",
-            labels("PATCH", "", 200, "resource")
-        ),
-        format!(
-            "apiserver_request_total{{{}}} 1",
-            labels("APPLY", "", 201, "resource")
-        ),
-        format!(
-            "apiserver_request_total{{{}}} 1",
-            labels("GET", "", 200, "resource")
-        ),
-        format!(
-            "apiserver_request_total{{{}}} 1",
-            labels("LIST", "", 200, "namespace")
-        ),
-        format!(
-            "apiserver_request_total{{{}}} 1",
-            labels("LIST", "", 200, "cluster")
-        ),
-        format!(
-            "apiserver_request_total{{{}}} 1",
-            labels("DELETE", "", 200, "resource")
-        ),
-        format!(
-            "apiserver_request_total{{{}}} 1",
-            labels("DELETECOLLECTION", "", 200, "namespace")
-        ),
+    let counted = [
+        ("POST", "", 201, "resource"),
+        ("POST", "All", 201, "resource"),
+        ("PUT", "", 200, "resource"),
+        ("PATCH", "", 200, "resource"),
+        ("APPLY", "", 201, "resource"),
+        ("GET", "", 200, "resource"),
+        ("LIST", "", 200, "namespace"),
+        ("LIST", "", 200, "cluster"),
+        ("DELETE", "", 200, "resource"),
+        ("DELETECOLLECTION", "", 200, "namespace"),
+    ];
+    let counted = counted.map(|(verb, dry_run, code, scope)| {
+        let labels = labels(verb, dry_run, code, scope);
+        format!("apiserver_request_total{{{labels}}} 1")
+    });
+    let others = [
         format!("apiserver_request_duration_seconds_count{{{timed}}} 1"),
         "apiserver_requested_deprecated_apis{group=\"networking.k8s.io\",removed_release=\"1.37\",\
          resource=\"servicecidrs\",subresource=\"\",version=\"v1beta1\"} 1"
@@ -142,7 +118,8 @@ async fn requests_are_counted_with_the_labels_of_kube_apiserver() {
         "apiserver_current_inflight_requests{request_kind=\"mutating\"} 0".to_owned(),
         "apiserver_storage_objects{resource=\"servicecidrs.networking.k8s.io\"} 1".to_owned(),
         "apiserver_resource_objects{group=\"\",resource=\"namespaces\"} 4".to_owned(),
-    ] {
+    ];
+    for line in counted.into_iter().chain(others) {
         assert!(page.contains(&line), "{line}\nin\n{}", page.join("\n"));
     }
     let connected = page.iter().any(|line| {

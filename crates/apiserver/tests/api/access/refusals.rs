@@ -117,8 +117,8 @@ async fn only_some_texts_forbid_guessing_their_type() {
 #[tokio::test]
 async fn a_path_that_is_cut_is_the_same_for_all() {
     let server = server(Limits::default()).await;
-    for who in [user("jane"), User::anonymous(), User::admin()] {
-        let (code, _, text) = answer(&server, who, "GET /apis/apps/v1/proxy").await;
+    for user in [user("jane"), User::anonymous(), User::admin()] {
+        let (code, _, text) = answer(&server, user, "GET /apis/apps/v1/proxy").await;
         assert_eq!(code, 500);
         let why = "unable to determine kind and namespace from url, /apis/apps/v1/proxy\n";
         assert!(text.ends_with(why), "{text}");
