@@ -4,17 +4,17 @@
 use std::io;
 use std::sync::{Arc, LazyLock};
 
-use allot_certificates::Trust;
 use allot_certificates::roots::Roots;
+use allot_certificates::{AnyServer, Trust};
 use allot_store::Backend;
 use http::{HeaderValue, Response, StatusCode, header};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::ClientConfig;
+use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::CryptoProvider;
-use rustls::{ClientConfig, DigitallySignedStruct};
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -85,7 +85,7 @@ pub(crate) fn tls(bundle: &[u8], own: Option<&Identity>) -> Result<Arc<ClientCon
             );
         }
     };
-    client(provider, Arc::new(trust), own)
+    client(provider, Arc::new(trust), own.map(pem))
 }
 
 /// A TLS client that takes any certificate.
@@ -94,14 +94,22 @@ pub(crate) fn tls(bundle: &[u8], own: Option<&Identity>) -> Result<Arc<ClientCon
 /// The text for a certificate of its own that cannot be used.
 pub(crate) fn tls_unverified(own: Option<&Identity>) -> Result<Arc<ClientConfig>, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let any = Arc::new(AnyCertificate(provider.clone()));
-    client(provider, any, own)
+    let any = Arc::new(AnyServer::new(provider.clone()));
+    client(provider, any, own.map(pem))
 }
 
-fn client(
+fn pem(identity: &Identity) -> (&str, &str) {
+    (&identity.certificate, &identity.key)
+}
+
+/// A TLS client that presents the certificate with this key, both in PEM, if it has one.
+///
+/// # Errors
+/// The text for a certificate or key that cannot be used.
+pub(crate) fn client(
     provider: Arc<CryptoProvider>,
     verifier: Arc<dyn ServerCertVerifier>,
-    own: Option<&Identity>,
+    own: Option<(&str, &str)>,
 ) -> Result<Arc<ClientConfig>, String> {
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -110,12 +118,12 @@ fn client(
         .with_custom_certificate_verifier(verifier);
     let config = match own {
         None => builder.with_no_client_auth(),
-        Some(own) => {
-            let chain = CertificateDer::pem_slice_iter(own.certificate.as_bytes())
+        Some((certificate, key)) => {
+            let chain = CertificateDer::pem_slice_iter(certificate.as_bytes())
                 .collect::<Result<Vec<_>, _>>()
                 .map_err(|error| error.to_string())?;
-            let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes())
-                .map_err(|error| error.to_string())?;
+            let key =
+                PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|error| error.to_string())?;
             builder
                 .with_client_auth_cert(chain, key)
                 .map_err(|error| error.to_string())?
@@ -192,46 +200,4 @@ pub(crate) fn switch(
         }
     });
     answer
-}
-
-/// Verifies only that the peer has the key of its certificate. Kubelets have self-signed serving certificates by default, and
-/// an APIService may say `insecureSkipTLSVerify`; kube-apiserver does not verify these either.
-#[derive(Debug)]
-pub(crate) struct AnyCertificate(pub(crate) Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }

@@ -5,10 +5,13 @@
 //! present, [`subject`] reads the names in a certificate.
 
 pub mod clients;
+mod follow;
 pub mod roots;
 pub mod servers;
+mod signatures;
 pub mod subject;
 
 pub use clients::{Authorities, Presented};
-pub use servers::Trust;
+pub use follow::FollowedFile;
+pub use servers::{AnyServer, Trust};
 pub use subject::{Identity, Subject, SubjectError};

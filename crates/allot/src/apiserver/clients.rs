@@ -1,23 +1,16 @@
 //! The authorities of clients, which may change while the server runs.
 
 use std::path::{Path, PathBuf};
-use std::pin::pin;
-use std::time::Duration;
 
 use allot_apiserver::Server;
 use allot_apiserver::config::RequestHeaders;
 use allot_apiserver::pki::Authority;
 use allot_apiserver::serve::Tls;
+use allot_certificates::FollowedFile;
 use allot_certificates::roots::Roots;
 use anyhow::Context;
-use futures::{Stream, StreamExt};
-use inotify::{Inotify, WatchMask};
 
 use super::trust;
-
-/// The file is read at least so often, as by kube-apiserver: a link can lead to another directory, whose changes are not
-/// reported.
-const PERIOD: Duration = Duration::from_secs(60);
 
 /// The server's own authority, and those of `--client-ca-file`.
 pub(super) struct ClientAuthorities {
@@ -48,68 +41,49 @@ impl ClientAuthorities {
         let Some(file) = &self.file else {
             return Ok(self.own.clone());
         };
-        let more = tokio::fs::read_to_string(file)
-            .await
-            .with_context(|| format!("--client-ca-file: cannot read {}", file.display()))?;
+        let more = tokio::fs::read(file).await;
+        let more = more.map_err(|error| unreadable(file, error))?;
+        self.with(&more)
+            .with_context(|| format!("--client-ca-file: {}", file.display()))
+    }
+
+    /// The own authority and those in the content of the file.
+    fn with(&self, more: &[u8]) -> anyhow::Result<String> {
         // One that is empty is being written.
-        let read = Roots::read(more.as_bytes()).map_err(anyhow::Error::msg);
-        read.with_context(|| format!("--client-ca-file: {}", file.display()))?;
-        Ok(format!("{}{more}", self.own))
+        Roots::read(more).map_err(anyhow::Error::msg)?;
+        Ok(format!("{}{}", self.own, std::str::from_utf8(more)?))
     }
 
     /// Lets the server trust and publish what the file holds whenever that changes, until dropped. `known` is what it trusts at
     /// the start. A file that cannot be used changes nothing.
-    pub(super) async fn follow(self, server: Server, tls: Tls, mut known: String) {
+    pub(super) async fn follow(self, server: Server, tls: Tls, known: String) {
         let Some(file) = &self.file else { return };
-        let directory = match file.parent() {
-            Some(parent) if parent != Path::new("") => parent,
-            _ => Path::new("."),
-        };
-        let mut changes = pin!(changes(directory));
-        let mut period = tokio::time::interval(PERIOD);
+        let known = known.strip_prefix(&self.own).unwrap_or_default();
+        let mut followed = FollowedFile::new(file, known.into());
         loop {
-            let is_followed = tokio::select! {
-                change = changes.next() => change.is_some(),
-                _ = period.tick() => true,
+            let renewed = match followed.changed().await {
+                Ok(content) => self.renew(&server, &tls, &content).await.map(|()| content),
+                Err(error) => Err(unreadable(file, error)),
             };
-            if !is_followed {
-                // The directory is gone, or cannot be watched.
-                period.tick().await;
-            }
-            if let Err(error) = self.renew(&server, &tls, &mut known).await {
-                tracing::warn!("the authorities of clients stay as they were: {error:#}");
+            match renewed {
+                Ok(content) => followed.accept(content),
+                Err(error) => {
+                    tracing::warn!("the authorities of clients stay as they were: {error:#}");
+                }
             }
         }
     }
 
-    async fn renew(&self, server: &Server, tls: &Tls, known: &mut String) -> anyhow::Result<()> {
-        let new = self.read().await?;
-        if new == *known {
-            return Ok(());
-        }
-        tls.trust(&new).context("--client-ca-file")?;
-        *known = new;
+    async fn renew(&self, server: &Server, tls: &Tls, content: &[u8]) -> anyhow::Result<()> {
+        let all = self.with(content).context("--client-ca-file")?;
+        tls.trust(&all).context("--client-ca-file")?;
         tracing::info!("--client-ca-file has changed: its certificates are trusted now");
-        trust::publish(server, known, self.fronts.as_ref()).await
+        trust::publish(server, &all, self.fronts.as_ref()).await
     }
 }
 
-/// An item for changes in a directory; ends if they are not reported.
-fn changes(directory: &Path) -> impl Stream<Item = ()> + use<> {
-    let mask = WatchMask::CLOSE_WRITE
-        | WatchMask::CREATE
-        | WatchMask::MOVED_TO
-        | WatchMask::DELETE
-        | WatchMask::ONLYDIR;
-    let events = Inotify::init().and_then(|inotify| {
-        inotify.watches().add(directory, mask)?;
-        inotify.into_event_stream(vec![0; 4096])
-    });
-    let events = events.inspect_err(|error| {
-        let directory = directory.display();
-        tracing::warn!(%directory, %error, "changes of --client-ca-file are seen a minute late");
-    });
-    futures::stream::iter(events.ok()).flatten().map(drop)
+fn unreadable(file: &Path, error: std::io::Error) -> anyhow::Error {
+    anyhow::Error::new(error).context(format!("--client-ca-file: cannot read {}", file.display()))
 }
 
 #[cfg(test)]

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use allot_apimachinery::Status;
-use allot_certificates::Trust;
 use allot_certificates::roots::Roots;
+use allot_certificates::{AnyServer, Trust};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
+use rustls::client::danger::ServerCertVerifier;
 use rustls::server::ParsedCertificate;
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -24,7 +24,7 @@ use crate::context::Call;
 use crate::dial::{self, Reach};
 use crate::error::{ApiError, Result};
 use crate::identity::NODE_PREFIX;
-use crate::remote::{self, AnyCertificate};
+use crate::remote;
 use crate::state::ServerState;
 
 /// How long a kubelet may take to accept a connection.
@@ -206,32 +206,13 @@ pub(super) async fn tunnel(
 /// TLS towards kubelets: our client certificate; theirs is checked if there is a CA to check it against.
 fn client_tls(client: Option<&KubeletClient>) -> std::io::Result<Arc<rustls::ClientConfig>> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = rustls::ClientConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
-        .map_err(std::io::Error::other)?;
-    let builder = match client.and_then(|client| client.ca.as_deref()) {
+    let verifier: Arc<dyn ServerCertVerifier> = match client.and_then(|it| it.ca.as_deref()) {
         Some(ca) => {
             let roots = Roots::read(ca.as_bytes()).map_err(std::io::Error::other)?;
-            let trust = Arc::new(Trust::new(roots, provider));
-            builder.dangerous().with_custom_certificate_verifier(trust)
+            Arc::new(Trust::new(roots, provider.clone()))
         }
-        None => {
-            let any = Arc::new(AnyCertificate(provider));
-            builder.dangerous().with_custom_certificate_verifier(any)
-        }
+        None => Arc::new(AnyServer::new(provider.clone())),
     };
-    let config = match client {
-        Some(client) => {
-            let chain = CertificateDer::pem_slice_iter(client.certificate.as_bytes())
-                .collect::<Result<Vec<_>, _>>()
-                .map_err(std::io::Error::other)?;
-            let key = PrivateKeyDer::from_pem_slice(client.key.as_bytes())
-                .map_err(std::io::Error::other)?;
-            builder
-                .with_client_auth_cert(chain, key)
-                .map_err(std::io::Error::other)?
-        }
-        None => builder.with_no_client_auth(),
-    };
-    Ok(Arc::new(config))
+    let own = client.map(|it| (it.certificate.as_str(), it.key.as_str()));
+    remote::client(provider, verifier, own).map_err(std::io::Error::other)
 }

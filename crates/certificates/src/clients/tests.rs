@@ -10,7 +10,7 @@ use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 use rustls::{
     CertificateError, ClientConfig, ClientConnection, HandshakeKind, RootCertStore, ServerConfig,
-    ServerConnection, SupportedProtocolVersion,
+    ServerConnection, SignatureScheme, SupportedProtocolVersion,
 };
 
 use super::*;

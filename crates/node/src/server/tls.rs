@@ -3,12 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use allot_certificates::{Authorities, Presented, clients};
+use allot_certificates::{Authorities, FollowedFile, Presented, clients};
 use allot_reflector::{Collection, Observed, observe};
 use futures::StreamExt;
-use inotify::WatchMask;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
 use parking_lot::{Mutex, RwLock};
@@ -21,19 +19,11 @@ use tokio_rustls::TlsAcceptor;
 use super::access::User;
 use crate::config::Config;
 use crate::error::Error;
-use crate::watching;
 
 /// Namespace of the config map with the cluster's client CA.
 const NAMESPACE: &str = "kube-system";
 const PUBLISHED: &str = "extension-apiserver-authentication";
 const CLIENT_CA: &str = "client-ca-file";
-/// A configured file is read at least so often, as by a kubelet: a link can lead to a directory whose changes are not reported.
-const PERIOD: Duration = Duration::from_secs(60);
-/// What happens in the directory of a file that is written or replaced.
-const CHANGES: WatchMask = WatchMask::CLOSE_WRITE
-    .union(WatchMask::MOVED_TO)
-    .union(WatchMask::CREATE);
-
 /// Whose certificates prove identities of clients: of the configured CA, or of the one that the cluster publishes, which may
 /// change. Requests on open connections are judged by the latest.
 pub(super) struct Clients {
@@ -96,35 +86,13 @@ impl Clients {
     }
 
     async fn follow_file(&self, file: &Path) {
-        let directory = match file.parent() {
-            Some(parent) if parent != Path::new("") => parent,
-            _ => Path::new("."),
-        };
-        let mut changes = watching::changes(directory, CHANGES);
-        if let Err(error) = &changes {
-            tracing::warn!(%error, "changes of the client CA are seen a minute late");
-        }
-        let mut period = tokio::time::interval(PERIOD);
-        let mut known = Vec::new();
+        let mut followed = FollowedFile::new(file, Vec::new());
         loop {
-            match &mut changes {
-                Ok(changes) => tokio::select! {
-                    () = watching::next(changes) => {}
-                    _ = period.tick() => {}
-                },
-                Err(_) => {
-                    period.tick().await;
-                }
-            }
-            let content = tokio::fs::read(file).await;
-            let content = match content.map_err(|error| error.to_string()) {
-                Ok(content) if content == known => continue,
-                content => content,
-            };
+            let content = followed.changed().await.map_err(|it| it.to_string());
             match content.and_then(|pem| Ok((read(&pem)?, pem))) {
                 Ok((authorities, pem)) => {
                     *self.authorities.write() = Some(authorities);
-                    known = pem;
+                    followed.accept(pem);
                 }
                 Err(error) => {
                     let file = file.display();
