@@ -12,17 +12,16 @@ pub mod network;
 mod place;
 pub mod progress;
 mod ready;
+mod start;
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use allot_apiserver::identity::{MASTERS, User};
-use allot_controllers::{Config as Controllers, Controller};
-use allot_node::{Config as Node, ImageMode, RuntimeKind};
+use allot_node::ImageMode;
 use anyhow::{anyhow, bail};
 use kube::Client;
 use parking_lot::Mutex;
@@ -32,19 +31,12 @@ use tokio_util::sync::CancellationToken;
 
 pub use crate::clusters::default_directory;
 use crate::clusters::record::{Process, Record};
-use crate::component::read_scheduler_config;
 use crate::{apiserver, bounds, gpus};
 pub use kinds::{Driver, Runtime};
 use network::PodNetworks;
 pub use place::ClusterDirectory;
 use place::{end_containers, removed};
 use progress::Progress;
-
-/// Longest path of a Unix socket that Linux takes, with its final NUL.
-const SOCKET_PATH_MAX: usize = 108;
-
-/// The longest socket path below a node's directory.
-const LONGEST_SOCKET: &str = "plugins_registry/gpu.example.com-reg.sock";
 
 /// How long components may take to finish before the process ends without them.
 const GRACE: Duration = Duration::from_secs(10);
@@ -182,167 +174,10 @@ impl Drop for Threads {
 }
 
 impl Cluster {
-    /// Starts everything and returns as soon as the API server answers; [`Cluster::ready`] waits
-    /// for the rest.
-    pub async fn start(args: Args) -> anyhow::Result<Self> {
-        Self::start_at(ClusterDirectory::of(&args)?, args, Progress::default()).await
-    }
-
-    /// The same at a place that was chosen before.
-    pub async fn start_at(
-        place: ClusterDirectory,
-        mut args: Args,
-        progress: Progress,
-    ) -> anyhow::Result<Self> {
-        let ClusterDirectory { directory, scratch } = place;
-        // A cluster that cannot be started again must leave no containers behind.
-        let ephemeral = scratch.is_some();
-        let hardware = hardware::read(&mut args)?;
-        progress.step("starting: the API server");
-        let nodes = node_directories(&directory, args.nodes)?;
-        args.apiserver.data_dir = Some(directory.clone());
-        let classic = matches!(args.driver, Some(Driver::Test | Driver::Net));
-        driver::check_flags(&args, hardware.is_some())?;
-        let cri = args.runtime == Runtime::Cri;
-        anyhow::ensure!(
-            !cri || args.nodes <= 1,
-            "--runtime cri is for one node: a container runtime has one set of CDI files"
-        );
-        anyhow::ensure!(
-            !cri || args.hardware.is_empty(),
-            "--hardware is not possible with --runtime cri: start `allot driver model` beside it"
-        );
-        if cri {
-            kinds::runtime_listens(&args.cri_endpoint).await?;
-        }
-        if args.dra {
-            args.apiserver.switch_on_dra(classic)?;
-        }
-        let registries = args.registries.as_deref();
-        let registries = registries.map(allot_images::Registries::read).transpose()?;
-        let registries = registries.unwrap_or_default();
-        let controllers = Controllers::embedded().select(&args.controllers)?;
-        args.apiserver.accounts_are_made = controllers
-            .controllers
-            .contains(&Controller::ServiceAccount);
-        let protection = [
-            Controller::ClaimProtection,
-            Controller::VolumeProtection,
-            Controller::ClassProtection,
-        ];
-        if !protection
-            .iter()
-            .all(|c| controllers.controllers.contains(c))
-        {
-            args.apiserver.leave_storage_unprotected();
-        }
-        // Invalid flags are rejected before anything is opened.
-        let features = args.apiserver.features()?;
-        args.apiserver.serve_kinds_of(&features);
-        let scheduling = read_scheduler_config(args.scheduler_config.as_deref(), features.clone())?;
-
-        // Another cluster may run there, whose kubeconfig would be replaced.
-        let lock = (args.apiserver.in_memory && !ephemeral)
-            .then(|| allot_store::DirectoryLock::take(&directory))
-            .transpose()?;
-        let network = PodNetworks::open(&args, &directory, ephemeral).await?;
-        args.apiserver.pod_gateway = network.gateway();
-        let (stop_api, stop_components) = (CancellationToken::new(), CancellationToken::new());
-        let running = apiserver::start(&args.apiserver, stop_api.clone()).await?;
-        running.server.check_policy_types();
-        let as_user = |name: &str, agent: &'static str| {
-            let service = running.server.client_service(User::new(name, [MASTERS]));
-            Client::new(service.with_agent(agent), "default")
-        };
-        let mut cluster = Self {
-            url: running.url,
-            kubeconfig: running.kubeconfig,
-            server: running.server.clone(),
-            reached: running.reached,
-            client: as_user("kubernetes-admin", "allot"),
-            // Nodes that share an agent are ready as soon as they are registered.
-            nodes: match hardware::drivers_can_register(&args) {
-                true => args.nodes,
-                false => 0,
-            },
-            accounts_are_made: args.apiserver.accounts_are_made,
-            registered: Vec::new(),
-            driver: None,
-            published: 0,
-            threads: Threads::new()?,
-            components: JoinSet::new(),
-            alive: Arc::default(),
-            stop_components: stop_components.clone(),
-            api: running.task,
-            stop_api,
-            progress,
-            directory,
-            scratch,
-            network,
-            _lock: lock,
-        };
-
-        let client = as_user("system:kube-scheduler", "allot-scheduler");
-        cluster.spawn("scheduler", |stop| {
-            allot_scheduler::run(client, scheduling, stop)
-        });
-        let client = as_user("system:kube-controller-manager", "allot-controllers");
-        let config = Controllers {
-            root_ca: Some(running.authority.certificate().to_owned()),
-            ..controllers
-        };
-        cluster.spawn("controllers", |stop| {
-            allot_controllers::run(client, config, stop)
-        });
-        let (driver, hardware) = driver::choose(&cluster.client, &args, hardware).await?;
-        let hardware = hardware.map(Arc::new);
-        if !nodes.is_empty() {
-            let simulated = args.runtime == Runtime::Simulated;
-            let plugins = hardware::drivers_can_register(&args);
-            let fleet = nodes
-                .iter()
-                .enumerate()
-                .map(|(number, (name, root))| {
-                    let mut config =
-                        node_config(name, root, args.runtime.into(), &running.authority)?;
-                    config.cri_endpoint.clone_from(&args.cri_endpoint);
-                    cluster
-                        .network
-                        .equip(number, running.address, &mut config)?;
-                    config.ephemeral = ephemeral;
-                    config.images.mode = args.images;
-                    config.images.registries = registries.clone();
-                    config.plugins = plugins;
-                    if let Some(hardware) = &hardware {
-                        hardware::equip(hardware, number, simulated, &mut config)?;
-                    }
-                    anyhow::Ok(config)
-                })
-                .collect::<anyhow::Result<Vec<_>>>()?;
-            cluster.registered = fleet.iter().map(|node| node.registered.clone()).collect();
-            let client = as_user("system:nodes", "allot-node");
-            cluster.spawn("nodes", |stop| allot_node::run_fleet(client, fleet, stop));
-            if let Some(hardware) = hardware.filter(|_| !simulated) {
-                cluster.published = hardware::equipped(&hardware, args.nodes);
-                let drivers = hardware::Drivers {
-                    client: as_user("system:nodes", "allot-driver"),
-                    fleet: hardware,
-                    nodes: nodes.clone(),
-                    registered: cluster.registered.clone(),
-                };
-                cluster.spawn("hardware", |stop| drivers.run(stop));
-            }
-        }
-        cluster.driver = driver;
-        if let Some(driver) = cluster.driver.clone() {
-            // Where the runtime looks, which is not below the node's directory.
-            let mut kubelet = Node::new("", "/");
-            kubelet.runtime = args.runtime.into();
-            let cdi = kubelet.cdi_dirs().pop().filter(|_| cri);
-            let children = children::Drivers::new(driver, &cluster.kubeconfig, nodes, cdi);
-            cluster.spawn("driver", |stop| children.run(stop));
-        }
-        Ok(cluster)
+    /// A client in this process, with every right, as the given user and user agent.
+    fn client_of(&self, user: &str, agent: &'static str) -> Client {
+        let service = self.server.client_service(User::new(user, [MASTERS]));
+        Client::new(service.with_agent(agent), "default")
     }
 
     fn spawn<F, E>(&mut self, name: &'static str, start: impl FnOnce(CancellationToken) -> F)
@@ -454,43 +289,3 @@ impl Cluster {
         self.network.remove_if(!self.directory.exists());
     }
 }
-
-/// Name and directory of every node.
-fn node_directories(directory: &Path, count: usize) -> anyhow::Result<Vec<(String, PathBuf)>> {
-    let nodes: Vec<_> = (0..count)
-        .map(|index| {
-            let name = format!("node-{index}");
-            let root = directory.join("nodes").join(&name);
-            (name, root)
-        })
-        .collect();
-    if let Some((_, root)) = nodes.last() {
-        let length = root.join(LONGEST_SOCKET).as_os_str().len() + 1;
-        if length > SOCKET_PATH_MAX {
-            bail!(
-                "the data directory {} is too deep: Unix sockets below it would have a path of {length} bytes, \
-                 {SOCKET_PATH_MAX} are possible; choose a shorter --data-dir",
-                directory.display()
-            );
-        }
-    }
-    Ok(nodes)
-}
-
-fn node_config(
-    name: &str,
-    root: &Path,
-    runtime: RuntimeKind,
-    authority: &allot_apiserver::pki::Authority,
-) -> anyhow::Result<Node> {
-    let shim: Vec<OsString> = vec![std::env::current_exe()?.into(), "node-shim".into()];
-    let mut config = Node::new(name, root);
-    config.runtime = runtime;
-    config.shim = shim;
-    config.listen = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
-    config.tls.client_ca_pem = Some(authority.certificate().as_bytes().to_vec());
-    Ok(config)
-}
-
-#[cfg(test)]
-mod tests;

@@ -1,17 +1,16 @@
-//! Requests on resources: from a parsed path to the handler of the verb.
+//! Requests on resources: from the resource that a path leads to, to the handler of the verb.
 
 use std::sync::Arc;
 
 use allot_apimachinery::Status;
 use bytes::Bytes;
-use http::{Method, Response};
+use http::Response;
 
 use crate::body::{Body, text_response};
 use crate::context::{Call, Core};
-use crate::custom::CustomResource;
 use crate::error::{ApiError, Result};
 use crate::managed::Known;
-use crate::negotiate::{MediaType, Offer, Shape, acceptable, acceptable_log, accepted, negotiate};
+use crate::negotiate::{MediaType, Offer, Shape, accepted, negotiate};
 use crate::registry::Resource;
 use crate::request::{Incoming, RequestInfo};
 
@@ -23,6 +22,7 @@ mod media_type;
 mod options;
 mod patch;
 mod read;
+mod route;
 mod sub;
 mod update;
 mod watch;
@@ -89,126 +89,13 @@ pub async fn dispatch(
     request: &mut Incoming,
     body: Bytes,
 ) -> Result<Response<Body>> {
+    let Some(resource) = route::resource(core, request)? else {
+        return Ok(text_response(404, "404 page not found\n"));
+    };
+    route::check_handler(core, &resource, request)?;
     let info = Arc::clone(&request.info);
-    if info.path.starts_with("//") {
-        // Authorized as the path without the first slash, but it has no handler.
-        return Ok(text_response(404, "404 page not found\n"));
-    }
-    let registry = core.registry.load();
-    let Some(resource) = registry
-        .served(
-            request.in_process,
-            &info.group,
-            &info.version,
-            &info.resource,
-        )
-        .cloned()
-    else {
-        // Paths of built-in groups answer with a Status; other paths get a plain 404.
-        let builtin = registry
-            .iter()
-            .any(|it| it.custom.is_none() && it.group == info.group);
-        if builtin {
-            return Err(ApiError::no_such_path());
-        }
-        return Ok(text_response(404, "404 page not found\n"));
-    };
-    drop(registry);
-    let collection_request = info.name.is_empty();
-    let custom = resource.custom.is_some();
-    if custom {
-        if !in_scope(&resource, &info) {
-            return Ok(text_response(404, "404 page not found\n"));
-        }
-    } else {
-        let unknown =
-            !info.subresource.is_empty() && resource.subresource(&info.subresource).is_none();
-        // The deprecated paths that begin with `proxy` have permissions of their own, and no handler.
-        if unknown || info.verb == "proxy" || !is_in_place(&resource, &info) {
-            return Err(ApiError::no_such_path());
-        }
-        // Reviews, which are answered and not stored, have no path with a name, nor one across namespaces.
-        let asked_only = resource.verbs.iter().all(|verb| verb == "create");
-        let across = resource.namespaced && info.namespace.is_empty();
-        if asked_only && info.subresource.is_empty() && (!collection_request || across) {
-            return Err(ApiError::no_such_path());
-        }
-        let proxied = info.subresource == "proxy";
-        let is_head = request.method == Method::HEAD && !proxied;
-        // Nothing of a request without a handler is looked at, neither its options nor what it accepts.
-        // A proxy passes on what browsers ask first as well; the API has no verb for that.
-        let passed_on = proxied && request.method == Method::OPTIONS;
-        let has_handler = match resource.subresource(&info.subresource) {
-            Some(subresource) if info.rest.is_empty() => subresource.verbs.contains(&info.verb),
-            _ => !info.verb.is_empty(),
-        };
-        if is_head || !(has_handler || passed_on) {
-            return Err(ApiError::method_not_allowed());
-        }
-    }
-    let verb = info.verb.as_str();
-    // A patch in an unknown format has no handler.
-    let read =
-        verb != "patch" || patch::MEDIA_TYPES.contains(&&*media_type::patch_type(&request.headers));
-    if custom || !info.subresource.is_empty() {
-        // Decided with the subresource, or by the definition.
-    } else if !is_routed(&resource, &info, &request.method) {
-        return Err(ApiError::method_not_allowed());
-    }
-    if let Some(definition) = &resource.custom {
-        // Upstream warns before it looks at the subresource.
-        if let Some(version) = resource.version(&info.version) {
-            request.warnings.add(version.deprecation.clone());
-        }
-        check_custom(&resource, definition, &info)?;
-    } else if info.subresource.is_empty() {
-        // The router looks at what is sent before it looks at what is accepted.
-        if !read {
-            return Err(patch::unknown_media_type());
-        }
-        acceptable(
-            &request.headers,
-            collection_request && request.method == Method::GET,
-        )?;
-    } else if resource.subresource(&info.subresource).is_some() {
-        match info.subresource.as_str() {
-            "log" => acceptable_log(&request.headers)?,
-            "exec" | "attach" | "portforward" | "proxy" => {}
-            _ => acceptable(&request.headers, false)?,
-        }
-    }
-    // Only a handler sends a deprecation warning, not a path without one; also for an answer that is not acceptable.
-    let handled = read
-        && resource.custom.is_none()
-        && match resource.subresource(&info.subresource) {
-            Some(subresource) => subresource.verbs.iter().any(|known| known == verb),
-            None => info.subresource.is_empty(),
-        };
-    if let Some(version) = resource.version(&info.version).filter(|_| handled) {
-        request.warnings.add(version.deprecation.clone());
-        if !version.removed.is_empty() {
-            core.metrics.deprecated(&info, &version.removed);
-        }
-    }
-    let offer = match resource.custom {
-        // Their scales are objects of a built-in kind.
-        Some(_) if request.info.subresource != "scale" => Offer::Custom,
-        _ if has_table(&resource, &info) => Offer::Builtin,
-        _ => Offer::Rowless,
-    };
-    let media = match negotiate(&request.headers, &request.query, offer) {
-        // Neither a proxied response nor a stream is negotiated.
-        Err(_)
-            if matches!(
-                info.subresource.as_str(),
-                "proxy" | "exec" | "attach" | "portforward"
-            ) =>
-        {
-            MediaType::JSON
-        }
-        chosen => chosen?,
-    };
-    let options = options::WriteOptions::of(request, verb)?;
+    let media = media_of_answer(&resource, request)?;
+    let options = options::WriteOptions::of(request, &info.verb)?;
     let call = Call {
         core,
         request,
@@ -221,11 +108,11 @@ pub async fn dispatch(
         conversions: Known::default(),
         resource,
     };
-    if verb == "watch" {
+    if info.verb == "watch" {
         call.check_included()?;
     }
     // Only a proxy passes on the rest of the path; for custom resources upstream ignores it.
-    if !info.rest.is_empty() && info.subresource != "proxy" && !custom {
+    if !info.rest.is_empty() && info.subresource != "proxy" && call.resource.custom.is_none() {
         return Err(ApiError::no_such_path());
     }
     if !info.subresource.is_empty() {
@@ -234,28 +121,11 @@ pub async fn dispatch(
         };
         return sub::dispatch(call, &subresource, body).await;
     }
-    match verb {
+    match info.verb.as_str() {
         "create" => create::create(call, body).await,
         "get" => read::get(call).await,
         "list" => read::list(call).await,
-        "watch" => {
-            let request = call.request;
-            let share = core.watches.of(request)?;
-            let socket = watch::Socket::of(request, core.config.limits.stall_timeout);
-            let stream = socket.is_some().then(|| core.streams.of(request));
-            let stream = stream.transpose()?;
-            let mut answer = watch::watch(call).await?;
-            answer.body_mut().hold(Box::new((share, stream)));
-            let Some(socket) = socket else {
-                return Ok(answer);
-            };
-            // The response is only the protocol upgrade, which completes immediately: the watch is measured with its
-            // events.
-            if let Some(watching) = core.flow.watching(request) {
-                answer.body_mut().hold(Box::new(watching));
-            }
-            Ok(socket.carry(answer))
-        }
+        "watch" => watch_connection(call).await,
         "update" => update::update(call, body).await,
         "patch" => patch::patch(call, body).await,
         "delete" => delete::delete(call, body).await,
@@ -264,16 +134,46 @@ pub async fn dispatch(
     }
 }
 
-/// Whether a path of a built-in resource without subresource has a handler for the method.
-fn is_routed(resource: &Resource, info: &RequestInfo, method: &Method) -> bool {
-    let (verb, collection) = (info.verb.as_str(), info.name.is_empty());
-    let across_namespaces = resource.namespaced && info.namespace.is_empty();
-    resource.verbs.iter().any(|known| known == verb)
-        && !(verb == "create" && (!collection || across_namespaces))
-        && !(across_namespaces && verb == "deletecollection")
-        // All requests to the deprecated paths count as watches.
-        && !(verb == "watch" && *method != Method::GET)
-        && !(collection && matches!(*method, Method::PUT | Method::PATCH))
+/// The form of the answer that the request accepts and the resource has.
+fn media_of_answer(resource: &Resource, request: &Incoming) -> Result<MediaType> {
+    let info = &request.info;
+    let offer = match resource.custom {
+        // Their scales are objects of a built-in kind.
+        Some(_) if info.subresource != "scale" => Offer::Custom,
+        _ if has_table(resource, info) => Offer::Builtin,
+        _ => Offer::Rowless,
+    };
+    match negotiate(&request.headers, &request.query, offer) {
+        // Neither a proxied response nor a stream is negotiated.
+        Err(_)
+            if matches!(
+                info.subresource.as_str(),
+                "proxy" | "exec" | "attach" | "portforward"
+            ) =>
+        {
+            Ok(MediaType::JSON)
+        }
+        chosen => chosen,
+    }
+}
+
+/// A watch, as the body of the answer or over a WebSocket, counted against the shares of its user and connection.
+async fn watch_connection(call: Call<'_>) -> Result<Response<Body>> {
+    let (core, request) = (call.core, call.request);
+    let share = core.watches.of(request)?;
+    let socket = watch::Socket::of(request, core.config.limits.stall_timeout);
+    let stream = socket.is_some().then(|| core.streams.of(request));
+    let stream = stream.transpose()?;
+    let mut answer = watch::watch(call).await?;
+    answer.body_mut().hold(Box::new((share, stream)));
+    let Some(socket) = socket else {
+        return Ok(answer);
+    };
+    // The response is only the protocol upgrade, which completes immediately: the watch is measured with its events.
+    if let Some(watching) = core.flow.watching(request) {
+        answer.body_mut().hold(Box::new(watching));
+    }
+    Ok(socket.carry(answer))
 }
 
 /// Whether answers can be tables: results of actions and reviews cannot.
@@ -284,49 +184,4 @@ fn has_table(resource: &Resource, info: &RequestInfo) -> bool {
         // Other endpoints answer with an action, or with an object that they cannot show as a row.
         subresource => subresource == "scale",
     }
-}
-
-/// The path of a built-in resource has a namespace where it must have one. That of a namespace is its own name: permissions
-/// in one namespace must not reach another one through `namespaces/own/namespaces/other`.
-fn is_in_place(resource: &Resource, info: &RequestInfo) -> bool {
-    match info.namespace.as_str() {
-        "" => !resource.namespaced || info.name.is_empty(),
-        namespace if resource.rules.is_namespace => namespace == info.name,
-        _ => resource.namespaced,
-    }
-}
-
-/// The path of a custom resource has a namespace exactly if it must have one; upstream answers all others with 404.
-fn in_scope(resource: &Resource, info: &RequestInfo) -> bool {
-    match (resource.namespaced, info.namespace.is_empty()) {
-        (true, true) => matches!(info.verb.as_str(), "list" | "watch"),
-        (namespaced, without) => namespaced != without,
-    }
-}
-
-/// Upstream's checks of a custom resource request before all others: endpoints that its version does not have, and
-/// verbs.
-fn check_custom(resource: &Resource, custom: &CustomResource, info: &RequestInfo) -> Result<()> {
-    let group_resource = resource.group_resource();
-    let exists = match info.subresource.as_str() {
-        "" => true,
-        "status" => custom.has_status(&info.version),
-        "scale" => custom.scale(&info.version).is_some(),
-        _ => false,
-    };
-    if !exists {
-        return Err(Status::not_found(&group_resource, &info.name).into());
-    }
-    let verb = info.verb.as_str();
-    let known = match info.subresource.as_str() {
-        "" => !verb.is_empty(),
-        _ => matches!(verb, "get" | "update" | "patch"),
-    };
-    if !known {
-        return Err(Status::method_not_supported(&group_resource, verb).into());
-    }
-    if info.name.is_empty() && matches!(verb, "update" | "patch") {
-        return Err(ApiError::bad_request("name must be provided"));
-    }
-    Ok(())
 }

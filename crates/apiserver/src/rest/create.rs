@@ -19,7 +19,7 @@ use crate::error::{ApiError, Result};
 use crate::limits::checkpoint;
 use crate::numbers::parse_uint;
 use crate::object::{self, meta, metadata_mut};
-use crate::registry::Create;
+use crate::registry::{Create, Resource};
 use crate::request::DeleteOptions;
 use crate::storage::Owned;
 use crate::{managed, services, strategy, versions};
@@ -136,47 +136,14 @@ impl Call<'_> {
         mut object: Value,
         applied: Option<Managed>,
     ) -> Result<Stored> {
-        // The store rejects a resourceVersion in its check, which is last; a dry run does not reach it.
-        let metadata = metadata_mut(&mut object);
-        let sent_revision = metadata.remove("resourceVersion");
-        for key in [
-            "deletionTimestamp",
-            "deletionGracePeriodSeconds",
-            "selfLink",
-        ] {
-            metadata.remove(key);
-        }
+        let sent_revision = drop_system_metadata(&mut object);
         let is_applied = applied.is_some();
-        if !is_applied {
-            self.single_owners(&mut object, false);
-        }
-        match is_applied {
-            true => strategy::default_applied(&self.resource, &self.version, &mut object),
-            false => strategy::default(&self.resource, &self.version, &mut object),
-        }
-        let owners = match applied {
-            Some(owners) => owners,
-            None => {
-                let subresource = self.request.info.subresource.as_str();
-                managed::with_manager(
-                    &self.resource,
-                    &self.version,
-                    subresource,
-                    &self.conversions,
-                    |fields, empty| {
-                        let no_owners = Managed::default();
-                        fields.update(&empty(), &no_owners, &mut object, &self.manager)
-                    },
-                )
-            }
-        };
+        let owners = self.default_new(&mut object, applied);
         checkpoint().await;
         managed::show_unusual(&owners, &mut object);
         let mut object = versions::to_internal(&self.resource, object)?;
-        let sent_name = meta(&object, "name").to_owned();
-        let base = meta(&object, "generateName").to_owned();
-        let generated = sent_name.is_empty() && !base.is_empty();
-        if sent_name.is_empty() && !generated && self.resource.rules.names_by_uuid {
+        let name = NewName::of(&object);
+        if name.is_missing() && self.resource.rules.names_by_uuid {
             let name = uuid::Uuid::new_v4().to_string();
             metadata_mut(&mut object).insert("name".to_owned(), name.into());
         }
@@ -186,7 +153,7 @@ impl Call<'_> {
             resource: &self.resource,
             subresource: &self.request.info.subresource,
             namespace: self.namespace(),
-            name: &sent_name,
+            name: &name.sent,
             user: &self.request.user,
             old: None,
             dry_run: self.dry_run,
@@ -194,111 +161,127 @@ impl Call<'_> {
         };
         admission::mutate(self.core, &attributes, &mut object).await?;
         self.single_owners(&mut object, true);
-        let service = self.resource.rules.allocates_addresses;
-        // Until the service is stored, no other service is allocated the same addresses and ports.
-        let _reserved = if service {
-            Some(
-                services::allocate(
-                    self.core,
-                    &self.core.services,
-                    &mut object,
-                    None,
-                    self.dry_run,
-                )
-                .await?,
-            )
-        } else {
-            None
-        };
-        let metadata = metadata_mut(&mut object);
-        metadata.insert("uid".to_owned(), uuid::Uuid::new_v4().to_string().into());
-        metadata.insert("creationTimestamp".to_owned(), object::now().into());
-        for key in ["labels", "annotations", "finalizers", "ownerReferences"] {
-            object::drop_empty(metadata, key);
+        let _reserved = self.reserve_addresses(&mut object, None).await?;
+        fill_system_metadata(&mut object);
+        name.generate(&self.resource, &mut object);
+        self.validate_new(&attributes, &mut object).await?;
+        if self.dry_run {
+            let key = self.resource.key(self.namespace(), meta(&object, "name"));
+            let found = self.core.backend.get(&self.resource.collection, &key);
+            if let Some(found) = found.await? {
+                return Err(self.taken(Some(&found), name.conflict(&self.resource, &object)));
+            }
+            if let Some(sent) = sent_revision.filter(|sent| sent != "") {
+                metadata_mut(&mut object).insert("resourceVersion".to_owned(), sent);
+            }
+            return Ok(Stored::Value(Owned { object, owners }.whole()));
         }
-        // Upstream says this of every object that has the field, also of one that has a name.
-        let exists = |name: &str| {
-            let resource: GroupResource = self.resource.group_resource();
-            match base.is_empty() {
-                true => Status::already_exists(&resource, name),
-                false => Status::generate_name_conflict(&resource, name, 1),
-            }
-        };
-        for attempt in 0.. {
-            if generated {
-                let name = object::generate_name(&base);
-                strategy::set_generated_name(&self.resource, &mut object, name);
-            }
-            if attempt == 0 {
-                strategy::prepare_for_create(
-                    &self.core.config.features,
-                    &self.resource,
-                    &mut object,
-                );
-                for warning in crate::warnings::replace_annotations(&self.resource, &mut object) {
-                    self.request.warnings.add(warning);
-                }
-                let errors =
-                    strategy::validate_create(&self.core.config.features, &self.resource, &object);
-                checkpoint().await;
-                let errors =
-                    admission::field_errors(self.core, &attributes, "create", &object, errors)
-                        .await?;
-                if !errors.is_empty() {
-                    let name = meta(&object, "name");
-                    let kind = self.resource.claimed_kind(&object);
-                    return Err(Status::invalid(&kind, name, &errors).into());
-                }
-                for warning in crate::warnings::on_create(&self.resource, &object) {
-                    self.request.warnings.add(warning);
-                }
-                self.require_create().await?;
-                admission::validate(self.core, &attributes, &object, &self.request.warnings)
-                    .await?;
-                strategy::finish(&self.resource, &mut object);
-            }
-            let name = meta(&object, "name");
-            let key = self.resource.key(self.namespace(), name);
-            if self.dry_run {
-                let collection = &self.resource.collection;
-                if let Some(found) = self.core.backend.get(collection, &key).await? {
-                    return Err(self.taken(Some(&found), exists(name)));
-                }
-                if let Some(sent) = sent_revision.filter(|sent| sent != "") {
-                    metadata_mut(&mut object).insert("resourceVersion".to_owned(), sent);
-                }
-                return Ok(Stored::Value(Owned { object, owners }.whole()));
-            }
-            let number = sent_revision.as_ref().and_then(Value::as_str);
-            if number.is_some_and(|sent| parse_uint(sent).is_ok_and(|sent| sent != 0)) {
-                return Err(ApiError::unknown(
-                    "resourceVersion should not be set on objects to be created",
-                ));
-            }
+        let number = sent_revision.as_ref().and_then(Value::as_str);
+        if number.is_some_and(|sent| parse_uint(sent).is_ok_and(|sent| sent != 0)) {
+            return Err(ApiError::unknown(
+                "resourceVersion should not be set on objects to be created",
+            ));
+        }
+        self.insert(object, &owners, is_applied, &name).await
+    }
+
+    /// Sets defaults, and the field ownership of the creation unless an apply has determined it.
+    fn default_new(&self, object: &mut Value, applied: Option<Managed>) -> Managed {
+        if let Some(owners) = applied {
+            strategy::default_applied(&self.resource, &self.version, object);
+            return owners;
+        }
+        self.single_owners(object, false);
+        strategy::default(&self.resource, &self.version, object);
+        managed::with_manager(
+            &self.resource,
+            &self.version,
+            self.request.info.subresource.as_str(),
+            &self.conversions,
+            |fields, empty| fields.update(&empty(), &Managed::default(), object, &self.manager),
+        )
+    }
+
+    /// Allocates the addresses and ports of a Service. Until the result is dropped, no other Service is allocated the
+    /// same ones.
+    pub(super) async fn reserve_addresses(
+        &self,
+        object: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<Option<services::Reserved>> {
+        if !self.resource.rules.allocates_addresses {
+            return Ok(None);
+        }
+        let allocated =
+            services::allocate(self.core, &self.core.services, object, old, self.dry_run);
+        allocated.await.map(Some)
+    }
+
+    /// The strategy of the kind and validating admission, between which upstream demands the permission to create.
+    async fn validate_new(&self, attributes: &Attributes<'_>, object: &mut Value) -> Result<()> {
+        let (features, resource) = (&self.core.config.features, &self.resource);
+        let warnings = &self.request.warnings;
+        strategy::prepare_for_create(features, resource, object);
+        for warning in crate::warnings::replace_annotations(resource, object) {
+            warnings.add(warning);
+        }
+        let errors = strategy::validate_create(features, resource, object);
+        checkpoint().await;
+        let errors =
+            admission::field_errors(self.core, attributes, "create", object, errors).await?;
+        if !errors.is_empty() {
+            let kind = resource.claimed_kind(object);
+            return Err(Status::invalid(&kind, meta(object, "name"), &errors).into());
+        }
+        for warning in crate::warnings::on_create(resource, object) {
+            warnings.add(warning);
+        }
+        self.require_create().await?;
+        admission::validate(self.core, attributes, object, warnings).await?;
+        strategy::finish(resource, object);
+        Ok(())
+    }
+
+    /// Stores a new object, under another name if a generated one exists.
+    async fn insert(
+        &self,
+        mut object: Value,
+        owners: &Managed,
+        is_applied: bool,
+        new_name: &NewName,
+    ) -> Result<Stored> {
+        let collection = &self.resource.collection;
+        let mut attempts = 1;
+        loop {
+            let key = self.resource.key(self.namespace(), meta(&object, "name"));
             let write = Write::put(
-                self.resource.collection.clone(),
+                collection.clone(),
                 key.as_str(),
                 Expect::Absent,
-                self.draft(&object, &owners, is_applied).await?,
+                self.draft(&object, owners, is_applied).await?,
             );
             match self.core.backend.commit(write).await {
                 Ok(entry) => {
-                    if service {
+                    if self.resource.rules.allocates_addresses {
                         services::follow(self.core, None, Some(&object)).await?;
                     }
                     return Ok(Stored::Entry(entry));
                 }
-                Err(StoreError::Exists(_)) if generated && attempt + 1 < NAME_ATTEMPTS => continue,
+                Err(StoreError::Exists(_))
+                    if new_name.is_generated() && attempts < NAME_ATTEMPTS =>
+                {
+                    attempts += 1;
+                    new_name.generate(&self.resource, &mut object);
+                }
                 Err(StoreError::Exists(_)) => {
-                    let status = exists(name);
-                    let found = self.core.backend.get(&self.resource.collection, &key);
+                    let status = new_name.conflict(&self.resource, &object);
+                    let found = self.core.backend.get(collection, &key);
                     let found = found.await.ok().flatten();
                     return Err(self.taken(found.as_deref(), status));
                 }
                 Err(error) => return Err(error.into()),
             }
         }
-        unreachable!("the loop returns")
     }
 
     /// The stored form of an object. If it is too large, the managed fields, often half of it, are omitted; except for
@@ -393,5 +376,74 @@ impl Call<'_> {
             status.message = format!("object is being deleted: {}", status.message);
         }
         status.into()
+    }
+}
+
+/// How a new object comes to its name.
+struct NewName {
+    /// `metadata.name` as it was sent.
+    sent: String,
+    /// `metadata.generateName`.
+    base: String,
+}
+
+impl NewName {
+    fn of(object: &Value) -> NewName {
+        NewName {
+            sent: meta(object, "name").to_owned(),
+            base: meta(object, "generateName").to_owned(),
+        }
+    }
+
+    fn is_generated(&self) -> bool {
+        self.sent.is_empty() && !self.base.is_empty()
+    }
+
+    fn is_missing(&self) -> bool {
+        self.sent.is_empty() && self.base.is_empty()
+    }
+
+    /// Gives the object a name that begins with the base, if it has none of its own.
+    fn generate(&self, resource: &Resource, object: &mut Value) {
+        if self.is_generated() {
+            let name = object::generate_name(&self.base);
+            strategy::set_generated_name(resource, object, name);
+        }
+    }
+
+    /// 409 for a name that exists. Upstream speaks of a generated name for every object that has `generateName`, also
+    /// for one that has a name.
+    fn conflict(&self, resource: &Resource, object: &Value) -> Status {
+        let (group_resource, name): (GroupResource, _) =
+            (resource.group_resource(), meta(object, "name"));
+        match self.base.is_empty() {
+            true => Status::already_exists(&group_resource, name),
+            false => Status::generate_name_conflict(&group_resource, name, 1),
+        }
+    }
+}
+
+/// Drops the metadata that only the server sets. Returns the `resourceVersion` that was sent: the store rejects it in
+/// its check, which is last, and a dry run does not reach it.
+fn drop_system_metadata(object: &mut Value) -> Option<Value> {
+    let metadata = metadata_mut(object);
+    let sent_revision = metadata.remove("resourceVersion");
+    for key in [
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "selfLink",
+    ] {
+        metadata.remove(key);
+    }
+    sent_revision
+}
+
+/// Sets UID and creation time, and drops empty maps and lists, which upstream's encoding does not have.
+fn fill_system_metadata(object: &mut Value) {
+    let metadata = metadata_mut(object);
+    metadata.insert("uid".to_owned(), uuid::Uuid::new_v4().to_string().into());
+    metadata.insert("creationTimestamp".to_owned(), object::now().into());
+    for key in ["labels", "annotations", "finalizers", "ownerReferences"] {
+        object::drop_empty(metadata, key);
     }
 }

@@ -60,37 +60,7 @@ impl Call<'_> {
         // Written through the other generation's version without fields it was read with: its form changes.
         let in_form = versions::in_form_of(&self.resource, old, &new)?;
         let old = in_form.as_ref().unwrap_or(old);
-        let metadata = metadata_mut(&mut new);
-        for key in [
-            "uid",
-            "creationTimestamp",
-            "deletionTimestamp",
-            "deletionGracePeriodSeconds",
-            "selfLink",
-            "generation",
-            "resourceVersion",
-            "generateName",
-        ] {
-            let sent = metadata.remove(key);
-            let kept = &old["metadata"][key];
-            let value = match key {
-                "generateName" => sent.filter(|value| value != ""),
-                // An update cannot set these: validation rejects it.
-                "deletionTimestamp" if kept.is_null() => sent.filter(|value| !value.is_null()),
-                "deletionGracePeriodSeconds" if sent.as_ref().is_some_and(|it| !it.is_null()) => {
-                    sent
-                }
-                "uid" if sent.as_ref().is_some_and(|uid| uid != "" && !uid.is_null()) => sent,
-                _ if kept.is_null() => None,
-                _ => Some(kept.clone()),
-            };
-            if let Some(value) = value {
-                metadata.insert(key.to_owned(), value);
-            }
-        }
-        for key in ["labels", "annotations", "finalizers", "ownerReferences"] {
-            object::drop_empty(metadata, key);
-        }
+        keep_system_metadata(&mut new, old);
         let attributes = Attributes {
             operation: Operation::Update,
             resource: &self.resource,
@@ -114,38 +84,39 @@ impl Call<'_> {
             old,
             part,
         );
-        let reserved = if part == Part::Main && self.resource.rules.allocates_addresses {
-            Some(
-                services::allocate(
-                    self.core,
-                    &self.core.services,
-                    &mut new,
-                    Some(old),
-                    self.dry_run,
-                )
-                .await?,
-            )
-        } else {
-            None
+        let reserved = match part {
+            Part::Main => self.reserve_addresses(&mut new, Some(old)).await?,
+            _ => None,
         };
-        let verb = self.request.info.verb.as_str();
-        let errors =
-            strategy::validate_update(&self.core.config.features, &self.resource, &new, old, part);
-        checkpoint().await;
-        let errors = admission::field_errors(self.core, &attributes, verb, &new, errors).await?;
-        if !errors.is_empty() {
-            let kind = self.resource.claimed_kind(&new);
-            return Err(Status::invalid(&kind, self.name(), &errors).into());
-        }
-        for warning in crate::warnings::on_update(&self.resource, &new, old, part) {
-            self.request.warnings.add(warning);
-        }
-        admission::validate(self.core, &attributes, &new, &self.request.warnings).await?;
+        self.validate_changed(&attributes, &new, old, part).await?;
         let spec = set_aside(&mut new, old, part);
         strategy::finish(&self.resource, &mut new);
         put_back(&mut new, spec);
         let object = new;
         Ok((Owned { object, owners }, reserved))
+    }
+
+    /// The strategy of the kind and validating admission.
+    async fn validate_changed(
+        &self,
+        attributes: &Attributes<'_>,
+        new: &Value,
+        old: &Value,
+        part: Part,
+    ) -> Result<()> {
+        let verb = self.request.info.verb.as_str();
+        let errors =
+            strategy::validate_update(&self.core.config.features, &self.resource, new, old, part);
+        checkpoint().await;
+        let errors = admission::field_errors(self.core, attributes, verb, new, errors).await?;
+        if !errors.is_empty() {
+            let kind = self.resource.claimed_kind(new);
+            return Err(Status::invalid(&kind, self.name(), &errors).into());
+        }
+        for warning in crate::warnings::on_update(&self.resource, new, old, part) {
+            self.request.warnings.add(warning);
+        }
+        admission::validate(self.core, attributes, new, &self.request.warnings).await
     }
 
     /// Updates the field ownership of a changed object; returns the object.
@@ -189,5 +160,38 @@ fn set_aside(new: &mut Value, old: &Value, part: Part) -> Option<Value> {
 fn put_back(new: &mut Value, spec: Option<Value>) {
     if let (Some(spec), Some(new)) = (spec, new.as_object_mut()) {
         new.insert("spec".to_owned(), spec);
+    }
+}
+
+/// Keeps the metadata that an update cannot change. What validation rejects is left as it was sent.
+fn keep_system_metadata(new: &mut Value, old: &Value) {
+    let metadata = metadata_mut(new);
+    for key in [
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "selfLink",
+        "generation",
+        "resourceVersion",
+        "generateName",
+    ] {
+        let sent = metadata.remove(key);
+        let kept = &old["metadata"][key];
+        let value = match key {
+            "generateName" => sent.filter(|value| value != ""),
+            // An update cannot set these: validation rejects it.
+            "deletionTimestamp" if kept.is_null() => sent.filter(|value| !value.is_null()),
+            "deletionGracePeriodSeconds" if sent.as_ref().is_some_and(|it| !it.is_null()) => sent,
+            "uid" if sent.as_ref().is_some_and(|uid| uid != "" && !uid.is_null()) => sent,
+            _ if kept.is_null() => None,
+            _ => Some(kept.clone()),
+        };
+        if let Some(value) = value {
+            metadata.insert(key.to_owned(), value);
+        }
+    }
+    for key in ["labels", "annotations", "finalizers", "ownerReferences"] {
+        object::drop_empty(metadata, key);
     }
 }
