@@ -6,14 +6,13 @@ use allot_apimachinery::Status;
 use allot_apimachinery::quote::quote;
 use allot_store::Backend;
 use bytes::Bytes;
-use http::header::CONTENT_LENGTH;
 use http::{Method, Request, Response};
 use http_body::Body as HttpBody;
 use tokio::time::Instant;
 
 use crate::audit::RequestAudit;
 use crate::auth::{authorizer_attributes, certificate, credential, selected};
-use crate::body::{Body, ReadDeadlines, text_response};
+use crate::body::{Body, text_response};
 use crate::config::Config;
 use crate::connections::Connection;
 use crate::context::Core;
@@ -21,13 +20,13 @@ use crate::error::{ApiError, Result};
 use crate::flow::{Classified, Seat, is_mutating};
 use crate::identity::User;
 use crate::limits::{CHUNK, TREE_FACTOR, let_work_end, timed_out, until};
-use crate::negotiate::{MediaType, Offer, negotiate};
 use crate::request::{Annotations, Incoming, Query, RequestInfo, Warnings, is_long_running};
 use crate::shares::owner;
 use crate::upload::Upload;
 use crate::{discovery, health, panics, rest};
 
 mod client;
+mod finish;
 mod head;
 mod page;
 mod receive;
@@ -97,109 +96,52 @@ impl Server {
             request,
             distrusted,
             denied: false,
-            connection: connection.clone(),
+            connection,
             owner: None,
             flow: None,
             seat: None,
             audit: None,
         };
         let started = Instant::now();
+        let result = self
+            .answer_in_time(&mut exchange, &mut upload, user, started)
+            .await;
+        upload.discard(&self.0.discards);
+        self.finish(exchange, result, started).await
+    }
+
+    /// The answer, or 504 when the time that the request has is over.
+    async fn answer_in_time<B>(
+        &self,
+        exchange: &mut Exchange,
+        upload: &mut Upload<B>,
+        user: Option<User>,
+        started: Instant,
+    ) -> Result<Response<Body>>
+    where
+        B: HttpBody + Send + 'static,
+        B::Data: Send,
+        B::Error: std::fmt::Display,
+    {
         let info = Arc::clone(&exchange.request.info);
-        let limits = &self.0.config.limits;
         let _in_flight =
             (!is_long_running(&info)).then(|| self.0.metrics.in_flight(is_mutating(&info.verb)));
-        let result = match time_limit(&exchange.request, limits.request_timeout) {
-            _ if info.is_cut => Ok(cut(&exchange.request)),
-            Err(error) => Err(error),
-            Ok(None) => self.caught(&mut exchange, &mut upload, user).await,
-            Ok(Some(limit)) => {
-                let deadline = started + limit;
-                exchange.request.deadline = Some(deadline);
-                let answer = until(deadline, self.caught(&mut exchange, &mut upload, user));
-                match tokio::time::timeout_at(deadline, answer).await {
-                    // An error because of the end of the time, such as that of a call, may be seen first.
-                    Ok(Err(_)) if Instant::now() >= deadline => Ok(out_of_time()),
-                    Ok(answered) => answered,
-                    Err(_) => Ok(out_of_time()),
-                }
-            }
+        let limit = time_limit(&exchange.request, self.0.config.limits.request_timeout);
+        if info.is_cut {
+            return Ok(cut(&exchange.request));
+        }
+        let Some(limit) = limit? else {
+            return self.caught(exchange, upload, user).await;
         };
-        upload.discard(&self.0.discards);
-        let Exchange {
-            request,
-            owner,
-            denied,
-            flow,
-            seat,
-            audit,
-            ..
-        } = exchange;
-        let mut response = match result {
-            Ok(response) => response,
-            Err(error) => error_response(&error, &request),
-        };
-        if denied {
-            response.headers_mut().insert(
-                http::header::X_CONTENT_TYPE_OPTIONS,
-                http::HeaderValue::from_static("nosniff"),
-            );
+        let deadline = started + limit;
+        exchange.request.deadline = Some(deadline);
+        let answer = until(deadline, self.caught(exchange, upload, user));
+        match tokio::time::timeout_at(deadline, answer).await {
+            // An error because of the end of the time, such as that of a call, may be seen first.
+            Ok(Err(_)) if Instant::now() >= deadline => Ok(out_of_time()),
+            Ok(answered) => answered,
+            Err(_) => Ok(out_of_time()),
         }
-        if request.method == Method::HEAD {
-            response = without_body(response);
-        }
-        if let Some(trail) = audit {
-            crate::audit::write_id(response.headers_mut(), trail.id());
-            trail.answered(&mut response, &request.annotations);
-        } else if !request.in_process {
-            let id = crate::audit::id(&request.headers);
-            crate::audit::write_id(response.headers_mut(), &id);
-        }
-        if let Some(classified) = &flow {
-            classified.write_to(response.headers_mut());
-        }
-        // A watch has a seat until it has begun, a small answer until it is made, a large one until it has been sent. A
-        // small answer beyond what its connection can hold has its seat as long as a large one.
-        let seat = seat.filter(|_| info.verb != "watch");
-        if response.status().is_success()
-            && let Some(watching) = self.0.flow.watching(&request)
-        {
-            response.body_mut().hold(Box::new(watching));
-        }
-        if !request.in_process {
-            response = self
-                .paced(response, &request, connection, owner, seat)
-                .await;
-        }
-        let registry = self.0.registry.load();
-        let resource = registry.get(&info.group, &info.resource);
-        let known = info.is_resource
-            && resource.is_some_and(|resource| {
-                resource.version(&info.version).is_some()
-                    && (info.subresource.is_empty()
-                        || resource.subresource(&info.subresource).is_some())
-            });
-        drop(registry);
-        self.0.metrics.answered(
-            &request,
-            known,
-            response.status().as_u16(),
-            started.elapsed(),
-        );
-        request.warnings.write_to(response.headers_mut());
-        let kept = match health::may_be_kept(&info.path) && response.status().is_success() {
-            true => "public, max-age=3600",
-            false => "no-cache, private",
-        };
-        response.headers_mut().insert(
-            http::header::CACHE_CONTROL,
-            http::HeaderValue::from_static(kept),
-        );
-        if let Some(directives) = &self.0.config.strict_transport_security {
-            response
-                .headers_mut()
-                .insert(http::header::STRICT_TRANSPORT_SECURITY, directives.clone());
-        }
-        response
     }
 
     /// Answers a request of a connection: of the API, or of the page beside it. As in kube-apiserver a client certificate
@@ -235,48 +177,6 @@ impl Server {
             None
         });
         self.handle(request, user).await
-    }
-
-    /// The answer with an eye on how fast its client takes it.
-    async fn paced(
-        &self,
-        mut response: Response<Body>,
-        request: &Incoming,
-        connection: Option<Arc<Connection>>,
-        owner: Option<Arc<str>>,
-        seat: Option<Seat>,
-    ) -> Response<Body> {
-        let account = connection.as_ref().map(|it| it.account(owner));
-        let whole = response.body().whole_size();
-        if whole.is_some_and(|size| size <= CHUNK) {
-            let (Some(connection), Some(account)) = (&connection, &account) else {
-                return response;
-            };
-            if response.body_mut().count(account) {
-                response.body_mut().hold(Box::new(connection.request()));
-                return response;
-            }
-        } else if let Some(size) = whole.filter(|_| !response.body().is_reserved()) {
-            match self.0.answers.reserve(size).await {
-                Ok(share) => response.body_mut().reserve(Box::new(share)),
-                Err(error) => response = error_response(&error, request),
-            }
-        }
-        let account = account.filter(|_| !response.body().is_reserved());
-        if let Some(connection) = &connection {
-            response.body_mut().hold(Box::new(connection.request()));
-        }
-        if let Some(seat) = seat {
-            response.body_mut().hold(Box::new(seat));
-        }
-        let pace = ReadDeadlines {
-            stall: self.0.config.limits.stall_timeout,
-            until: request.deadline,
-            connection: connection.map(|connection| connection.abort.clone()),
-            account,
-            counters: self.0.counters.clone(),
-        };
-        response.map(|body| body.paced(pace))
     }
 
     /// The answer, or 500 after a panic, which ends only this request.
@@ -321,19 +221,7 @@ impl Server {
             seat,
             audit,
         } = &mut *exchange;
-        let user = match user {
-            Some(user) => Ok(user),
-            // It is not anonymous either; only a token can prove an identity now.
-            None if *distrusted && !matches!(credential::bearer(&request.headers), Ok(Some(_))) => {
-                Err(Status::unauthorized("Unauthorized").into())
-            }
-            None => {
-                core.authenticator
-                    .authenticate(core, &mut request.headers)
-                    .await
-            }
-        };
-        let (user, refused) = match user {
+        let (user, refused) = match authenticated(core, request, user, *distrusted).await {
             Ok(user) => (user, None),
             Err(error) => (User::default(), Some(error)),
         };
@@ -418,6 +306,27 @@ impl Server {
     }
 }
 
+/// The user that a request comes from: proven already by its connection, by its token, or anonymous.
+async fn authenticated(
+    core: &Core,
+    request: &mut Incoming,
+    user: Option<User>,
+    distrusted: bool,
+) -> Result<User> {
+    match user {
+        Some(user) => Ok(user),
+        // It is not anonymous either; only a token can prove an identity now.
+        None if distrusted && !matches!(credential::bearer(&request.headers), Ok(Some(_))) => {
+            Err(Status::unauthorized("Unauthorized").into())
+        }
+        None => {
+            core.authenticator
+                .authenticate(core, &mut request.headers)
+                .await
+        }
+    }
+}
+
 /// The answer to a path that ends where its resource would begin. It is taken apart before its sender is known.
 fn cut(request: &Incoming) -> Response<Body> {
     let url = request.uri.path_and_query().map_or("", |url| url.as_str());
@@ -437,15 +346,6 @@ fn out_of_time() -> Response<Body> {
     text_response(504, answer)
 }
 
-/// The answer to HEAD: its body is left out, which HTTP/2 does not do by itself; its length stays.
-fn without_body(mut response: Response<Body>) -> Response<Body> {
-    if let Some(size) = response.body().whole_size() {
-        let size = http::HeaderValue::from(size);
-        response.headers_mut().insert(CONTENT_LENGTH, size);
-    }
-    response.map(|_| Body::empty())
-}
-
 /// Marks a request of a connection whose client certificate is not trusted or cannot be read.
 #[derive(Clone, Copy)]
 pub(crate) struct Distrusted;
@@ -455,8 +355,8 @@ struct Exchange {
     request: Incoming,
     /// The client certificate of its connection is not trusted or cannot be read.
     distrusted: bool,
-    /// It may not be made, as whom it comes from or as whom it wants to act as: upstream's filters answer with one more
-    /// header than its handlers.
+    /// Impersonation or authorization refused the request: upstream's filters answer with one more header than its
+    /// handlers.
     denied: bool,
     /// The connection that it came on.
     connection: Option<Arc<Connection>>,
@@ -468,20 +368,4 @@ struct Exchange {
     seat: Option<Seat>,
     /// What the audit log says about it.
     audit: Option<RequestAudit>,
-}
-
-fn error_response(error: &ApiError, request: &Incoming) -> Response<Body> {
-    let status = error.0.to_json();
-    let media =
-        negotiate(&request.headers, &request.query, Offer::Status).unwrap_or(MediaType::JSON);
-    let mut response = crate::encode::value_response(error.code(), &status, media);
-    if let Some(details) = &error.0.details
-        && details.retry_after_seconds > 0
-    {
-        response.headers_mut().insert(
-            http::header::RETRY_AFTER,
-            details.retry_after_seconds.into(),
-        );
-    }
-    response
 }

@@ -1,8 +1,11 @@
 //! `DELETE`: at once, or by finalizers and grace periods.
 
+use std::sync::Arc;
+
 use allot_apimachinery::Status;
 use allot_apimachinery::gvk::GroupResource;
-use allot_store::{Error as StoreError, Expect, Write};
+use allot_schema::apply::Managed;
+use allot_store::{Entry, Error as StoreError, Expect, Write};
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
@@ -148,78 +151,80 @@ impl Call<'_> {
             admission::mutate(self.core, &attributes, &mut Value::Null).await?;
             admission::validate(self.core, &attributes, &Value::Null, &self.request.warnings)
                 .await?;
-            let mut new = old.clone();
-            let gone = strategy::prepare_for_delete(&self.resource, &mut new, options);
-            let draft = if gone {
-                storage::draft_owned(&new, &owners)
-            } else {
-                conversion::draft(self.core, &self.resource, &new, &owners).await?
-            };
-            let whole = |object| {
-                let owners = owners.clone();
-                Owned { object, owners }.whole()
-            };
-            if options.dry_run {
-                let new = whole(new);
-                return Ok(if gone {
-                    Deleted::Gone(new)
-                } else {
-                    Deleted::Pending(Stored::Value(new))
-                });
-            }
-            if !gone && new == old {
-                return Ok(Deleted::Pending(Stored::Entry(entry)));
-            }
-            let collection = self.resource.collection.clone();
-            if gone && new != old {
-                // A pod is marked before it is deleted, as watchers expect.
-                let expect = Expect::Revision(entry.revision);
-                let write = Write::put(collection, key.as_str(), expect, draft.clone()).frees(true);
-                match self.core.backend.commit(write).await {
-                    Ok(marked) => {
-                        let collection = self.resource.collection.clone();
-                        let write = Write::delete(collection, key.as_str(), marked.revision, draft);
-                        match self.core.backend.commit(write).await {
-                            Ok(_) | Err(StoreError::NotFound) => {}
-                            Err(StoreError::Conflict(_)) => continue,
-                            Err(error) => return Err(error.into()),
-                        }
-                        let revision = marked.revision.to_string();
-                        metadata_mut(&mut new)
-                            .insert("resourceVersion".to_owned(), revision.into());
-                        return Ok(Deleted::Gone(whole(new)));
-                    }
-                    Err(StoreError::Conflict(_) | StoreError::NotFound) => continue,
-                    Err(error) => return Err(error.into()),
-                }
-            }
-            let write = if gone {
-                Write::delete(collection, key.as_str(), entry.revision, draft)
-            } else {
-                Write::put(
-                    collection,
-                    key.as_str(),
-                    Expect::Revision(entry.revision),
-                    draft,
-                )
-                .frees(true)
-            };
-            match self.core.backend.commit(write).await {
-                Ok(written) if gone => {
-                    if self.resource.rules.allocates_addresses {
-                        services::follow(self.core, Some(&old), None).await?;
-                    }
-                    return Ok(Deleted::Gone(versions::stored(
-                        &self.resource,
-                        &written.value,
-                    )?));
-                }
-                Ok(written) => return Ok(Deleted::Pending(Stored::Entry(written))),
-                Err(StoreError::Conflict(_) | StoreError::NotFound) => continue,
-                Err(error) => return Err(error.into()),
+            if let Some(deleted) = self.end(&entry, old, &owners, &key, options).await? {
+                return Ok(deleted);
             }
         }
         Err(self.modified())
+    }
+
+    /// Deletes the object as it was read, or marks it if it has to end first. None if it has changed meanwhile.
+    async fn end(
+        &self,
+        entry: &Arc<Entry>,
+        old: Value,
+        owners: &Managed,
+        key: &str,
+        options: &DeleteOptions,
+    ) -> Result<Option<Deleted>> {
+        let whole = |object| {
+            let owners = owners.clone();
+            Owned { object, owners }.whole()
+        };
+        let mut new = old.clone();
+        let gone = strategy::prepare_for_delete(&self.resource, &mut new, options);
+        if options.dry_run {
+            return Ok(Some(match gone {
+                true => Deleted::Gone(whole(new)),
+                false => Deleted::Pending(Stored::Value(whole(new))),
+            }));
+        }
+        if !gone && new == old {
+            return Ok(Some(Deleted::Pending(Stored::Entry(entry.clone()))));
+        }
+        let collection = || self.resource.collection.clone();
+        let expect = Expect::Revision(entry.revision);
+        if !gone {
+            let draft = conversion::draft(self.core, &self.resource, &new, owners).await?;
+            let write = Write::put(collection(), key, expect, draft).frees(true);
+            let marked = self.commit_unless_changed(write).await?;
+            return Ok(marked.map(|marked| Deleted::Pending(Stored::Entry(marked))));
+        }
+        let draft = storage::draft_owned(&new, owners);
+        if new != old {
+            // A pod is marked before it is deleted, as watchers expect.
+            let write = Write::put(collection(), key, expect, draft.clone()).frees(true);
+            let Some(marked) = self.commit_unless_changed(write).await? else {
+                return Ok(None);
+            };
+            let write = Write::delete(collection(), key, marked.revision, draft);
+            match self.core.backend.commit(write).await {
+                Ok(_) | Err(StoreError::NotFound) => {}
+                Err(StoreError::Conflict(_)) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+            let revision = marked.revision.to_string();
+            metadata_mut(&mut new).insert("resourceVersion".to_owned(), revision.into());
+            return Ok(Some(Deleted::Gone(whole(new))));
+        }
+        let write = Write::delete(collection(), key, entry.revision, draft);
+        let Some(written) = self.commit_unless_changed(write).await? else {
+            return Ok(None);
+        };
+        if self.resource.rules.allocates_addresses {
+            services::follow(self.core, Some(&old), None).await?;
+        }
+        let last = versions::stored(&self.resource, &written.value)?;
+        Ok(Some(Deleted::Gone(last)))
+    }
+
+    /// Commits a write that expects a revision. None if the object has another one, or is gone.
+    async fn commit_unless_changed(&self, write: Write) -> Result<Option<Arc<Entry>>> {
+        match self.core.backend.commit(write).await {
+            Ok(written) => Ok(Some(written)),
+            Err(StoreError::Conflict(_) | StoreError::NotFound) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 

@@ -48,41 +48,7 @@ pub(crate) fn spec(
         Holder::Pod(old) => (true, old),
         Holder::Template => (false, None),
     };
-    let name = of_pod.then(|| text(metadata, "name"));
-    let volumes = volume::validate(list(spec, "volumes"), name, &path.child("volumes"), errors);
-    let claimed: BTreeSet<String> = list(spec, "volumes")
-        .iter()
-        .filter(|volume| {
-            ["persistentVolumeClaim", "ephemeral"]
-                .iter()
-                .any(|kind| volume[*kind].is_object())
-        })
-        .map(|volume| text(volume, "name").to_owned())
-        .collect();
-    let claims = pod_claims::claim_names(spec);
-    errors.extend(pod_claims::resource_claims(metadata, spec, path));
-    let context = container::Pod {
-        volumes: &volumes,
-        claimed: &claimed,
-        claims: &claims,
-        restart_policy: text(spec, "restartPolicy"),
-        grace: spec["terminationGracePeriodSeconds"].as_i64(),
-        host_users: spec["hostUsers"] != false,
-    };
-    let mut seen = BTreeSet::new();
-    container::validate_all(spec, &context, path, &mut seen, errors);
-    if spec["resources"].is_object() {
-        let at = path.child("resources");
-        if spec["os"]["name"] == "windows" {
-            errors.push(Error::forbidden(&at, "may not be set for a windows pod"));
-        } else {
-            resources::pod_level(&spec["resources"], &at, errors);
-            let used = list(&spec["resources"], "claims");
-            let at_claims = at.child("claims");
-            errors.extend(pod_claims::container_claims(used, &claims, &at_claims));
-            resources::pod_and_containers(spec, &at, errors);
-        }
-    }
+    containers(spec, metadata, of_pod, path, errors);
     if spec["hostNetwork"] == true {
         container::ports_of_host(spec, of_pod, path, errors);
     }
@@ -119,6 +85,50 @@ pub(crate) fn spec(
     scheduling::spread_constraints(list(spec, "topologySpreadConstraints"), &at, errors);
     security::host_processes(spec, path, errors);
     security::host_users(spec, path, errors);
+    names_and_policies(spec, path, errors);
+}
+
+/// Volumes, claims, containers and resources, which refer to each other.
+fn containers(spec: &Value, metadata: &Value, of_pod: bool, path: &Path, errors: &mut ErrorList) {
+    let name = of_pod.then(|| text(metadata, "name"));
+    let volumes = volume::validate(list(spec, "volumes"), name, &path.child("volumes"), errors);
+    let claimed: BTreeSet<String> = list(spec, "volumes")
+        .iter()
+        .filter(|volume| {
+            ["persistentVolumeClaim", "ephemeral"]
+                .iter()
+                .any(|kind| volume[*kind].is_object())
+        })
+        .map(|volume| text(volume, "name").to_owned())
+        .collect();
+    let claims = pod_claims::claim_names(spec);
+    errors.extend(pod_claims::resource_claims(metadata, spec, path));
+    let context = container::Pod {
+        volumes: &volumes,
+        claimed: &claimed,
+        claims: &claims,
+        restart_policy: text(spec, "restartPolicy"),
+        grace: spec["terminationGracePeriodSeconds"].as_i64(),
+        host_users: spec["hostUsers"] != false,
+    };
+    let mut seen = BTreeSet::new();
+    container::validate_all(spec, &context, path, &mut seen, errors);
+    if spec["resources"].is_object() {
+        let at = path.child("resources");
+        if spec["os"]["name"] == "windows" {
+            errors.push(Error::forbidden(&at, "may not be set for a windows pod"));
+        } else {
+            resources::pod_level(&spec["resources"], &at, errors);
+            let used = list(&spec["resources"], "claims");
+            let at_claims = at.child("claims");
+            errors.extend(pod_claims::container_claims(used, &claims, &at_claims));
+            resources::pod_and_containers(spec, &at, errors);
+        }
+    }
+}
+
+/// From the host name on: fields that are checked each by itself. Upstream's order of errors is kept.
+fn names_and_policies(spec: &Value, path: &Path, errors: &mut ErrorList) {
     host_name(spec, path, errors);
     named(
         spec,
