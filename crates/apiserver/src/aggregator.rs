@@ -16,8 +16,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::error::Result;
 use crate::extensions::{Discovered, Extension, OWN_GROUP};
-use crate::made;
 use crate::object::{self, items, text};
+use crate::own_objects;
 use crate::select::extract;
 use crate::state::ServerState;
 
@@ -334,7 +334,8 @@ async fn write(
         let others = conditions.filter(|it| it["type"] != "Available");
         let all: Vec<Value> = others.cloned().chain([wanted.clone()]).collect();
         object["status"]["conditions"] = all.into();
-        let draft = made::status_draft(&core.registry.load(), OWN_GROUP, PLURAL, &entry, &object)?;
+        let draft =
+            own_objects::status_draft(&core.registry.load(), OWN_GROUP, PLURAL, &entry, &object)?;
         let write = Write::put(COLLECTION, name, Expect::Revision(entry.revision), draft);
         match core.backend.commit(write).await {
             Ok(_) => return Ok(Some(wanted)),

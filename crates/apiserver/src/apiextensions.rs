@@ -11,8 +11,8 @@ use allot_store::{Entry, Error as StoreError, Expect, ListOptions, Write};
 use serde_json::{Value, json};
 
 use crate::error::Result;
-use crate::made;
 use crate::object::{self, meta, metadata_mut, strings};
+use crate::own_objects;
 use crate::registry::{Resource, collection_name, of_definition};
 use crate::state::ServerState;
 use crate::storage;
@@ -121,7 +121,7 @@ impl State {
                     COLLECTION,
                     &*entry.key,
                     Expect::Revision(entry.revision),
-                    made::status_draft(&core.registry.load(), GROUP, PLURAL, entry, &new)?,
+                    own_objects::status_draft(&core.registry.load(), GROUP, PLURAL, entry, &new)?,
                 )
                 // Objects of a CRD that is not served cannot be deleted, so deletions depend on this write.
                 .frees(true);
@@ -242,7 +242,7 @@ impl State {
         } else {
             metadata.insert("finalizers".to_owned(), rest.into());
         }
-        let draft = made::status_draft(&core.registry.load(), GROUP, PLURAL, entry, &new)?;
+        let draft = own_objects::status_draft(&core.registry.load(), GROUP, PLURAL, entry, &new)?;
         let write = if last {
             Write::delete(COLLECTION, &*entry.key, entry.revision, draft)
         } else {

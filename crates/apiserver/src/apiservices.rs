@@ -7,8 +7,8 @@ use allot_store::{Error as StoreError, ListOptions, Write};
 use serde_json::{Value, json};
 
 use crate::error::Result;
-use crate::made::{self, ensure};
 use crate::object;
+use crate::own_objects::{self, ensure};
 use crate::registry::{Registry, groups, versions};
 use crate::state::ServerState;
 use crate::storage;
@@ -55,9 +55,15 @@ pub(crate) async fn sync(core: &ServerState) -> Result<()> {
             }
         }
     }
-    let missing = wanted
-        .into_iter()
-        .map(|(name, object)| ensure(&*core.backend, COLLECTION, name, object, made::SERVER));
+    let missing = wanted.into_iter().map(|(name, object)| {
+        ensure(
+            &*core.backend,
+            COLLECTION,
+            name,
+            object,
+            own_objects::SERVER,
+        )
+    });
     futures::future::try_join_all(missing).await?;
     Ok(())
 }

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use crate::auth::policy;
 use crate::config::Config;
 use crate::error::Result;
-use crate::made::{self, ensure};
 use crate::object::{self, meta, text};
+use crate::own_objects::{self, ensure};
 use crate::server::Server;
 use crate::state::ServerState;
 use crate::storage;
@@ -132,14 +132,17 @@ async fn run(server: &Server) -> Result<()> {
         format!("kube-system/{TOKEN_TRACKING}"),
         tracking,
     ));
-    let mut owned: Vec<_> = objects.into_iter().map(|it| (made::SERVER, it)).collect();
+    let mut owned: Vec<_> = objects
+        .into_iter()
+        .map(|it| (own_objects::SERVER, it))
+        .collect();
     let of_flows = crate::flow_defaults::objects(&object::now()).into_iter();
     owned.extend(of_flows.map(|mut it| {
         let (_, _, object) = &mut it;
         if !object["status"]["conditions"].is_null() {
             let api_version = text(object, &["apiVersion"]);
             let applied = ["lastTransitionTime", "message", "reason", "status", "type"];
-            let status = made::applied_condition(
+            let status = own_objects::applied_condition(
                 api_version,
                 crate::flow_defaults::CONSUMER,
                 crate::flow_defaults::DANGLING,
@@ -219,7 +222,14 @@ async fn reconcile(
 ) -> Result<()> {
     let backend = &server.0.backend;
     let Some(entry) = backend.get(collection, key).await? else {
-        return ensure(&*server.0.backend, collection, key, wanted, made::SERVER).await;
+        return ensure(
+            &*server.0.backend,
+            collection,
+            key,
+            wanted,
+            own_objects::SERVER,
+        )
+        .await;
     };
     // What the store holds was written by this server as JSON.
     let old: Value = serde_json::from_slice(&entry.value).unwrap_or(Value::Null);

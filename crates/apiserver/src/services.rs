@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 
 use crate::config::ServiceAddresses;
 use crate::error::{ApiError, Result};
-use crate::made::{self, ensure};
 use crate::object::{self, meta, text};
+use crate::own_objects::{self, ensure};
 use crate::state::ServerState;
 use crate::storage;
 
@@ -210,7 +210,7 @@ pub(crate) async fn follow(
 pub(crate) async fn start(core: &ServerState) -> Result<()> {
     let range = core.config.service_addresses.to_string();
     let now = object::now();
-    let applied = made::applied_condition(
+    let applied = own_objects::applied_condition(
         "networking.k8s.io/v1",
         "kubernetes-service-cidr-controller",
         "Ready",
@@ -229,7 +229,14 @@ pub(crate) async fn start(core: &ServerState) -> Result<()> {
     let known = known.and_then(|entry| serde_json::from_slice::<Value>(&entry.value).ok());
     if known.is_none_or(|known| known["spec"] != cidr["spec"]) {
         remove(core, CIDRS, ranges::DEFAULT).await?;
-        ensure(&*core.backend, CIDRS, ranges::DEFAULT, cidr, made::SERVER).await?;
+        ensure(
+            &*core.backend,
+            CIDRS,
+            ranges::DEFAULT,
+            cidr,
+            own_objects::SERVER,
+        )
+        .await?;
     }
     let services = core.backend.list(SERVICES, ListOptions::default()).await?;
     let services = services.entries.iter();
@@ -274,7 +281,14 @@ async fn show_address(core: &ServerState, address: &str, service: &Value) -> Res
             "namespace": meta(service, "namespace"), "name": meta(service, "name"),
         }},
     });
-    ensure(&*core.backend, ADDRESSES, address, shown, made::SERVER).await
+    ensure(
+        &*core.backend,
+        ADDRESSES,
+        address,
+        shown,
+        own_objects::SERVER,
+    )
+    .await
 }
 
 /// Removes an object if it is there.

@@ -8,11 +8,11 @@ use kube::Api;
 use serde_json::{Value, json};
 
 use crate::Error;
-use crate::kit::api::{self, Part};
-use crate::kit::context::{Context, Task};
-use crate::kit::informer::{Informer, Key, key_of};
-use crate::kit::meta;
-use crate::kit::queue::{Next, Queue};
+use crate::controller::api::{self, Part};
+use crate::controller::context::{Context, Task};
+use crate::controller::informer::{Informer, Key, key_of};
+use crate::controller::meta;
+use crate::controller::queue::{Next, Queue};
 
 pub(crate) mod tokens;
 

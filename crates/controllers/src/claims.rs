@@ -24,12 +24,12 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashSet;
 
 use crate::Error;
-use crate::kit::context::{Context, Task};
-use crate::kit::events::Recorder;
-use crate::kit::informer::{Change, Informer, Key, key, key_of};
-use crate::kit::meta;
-use crate::kit::queue::{Next, Queue};
-use crate::kit::whole::Whole;
+use crate::controller::context::{Context, Task};
+use crate::controller::events::Recorder;
+use crate::controller::informer::{Change, Informer, Key, key, key_of};
+use crate::controller::meta;
+use crate::controller::queue::{Next, Queue};
+use crate::controller::whole::Whole;
 use crate::served::Served;
 
 use classic::Classic;

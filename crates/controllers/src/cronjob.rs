@@ -12,15 +12,15 @@ use kube::api::PropagationPolicy;
 use serde_json::{Value, json};
 
 use crate::Error;
+use crate::controller::api::{self, Delete};
+use crate::controller::clock::{Clock, rfc3339, shifted, until};
+use crate::controller::context::{Context, Task};
+use crate::controller::events::{Level, Recorder, reference};
+use crate::controller::informer::{Informer, Key, key, key_of};
+use crate::controller::meta;
+use crate::controller::queue::{Next, Queue};
+use crate::controller::whole::Whole;
 use crate::job::Object as Job;
-use crate::kit::api::{self, Delete};
-use crate::kit::clock::{Clock, rfc3339, shifted, until};
-use crate::kit::context::{Context, Task};
-use crate::kit::events::{Level, Recorder, reference};
-use crate::kit::informer::{Informer, Key, key, key_of};
-use crate::kit::meta;
-use crate::kit::queue::{Next, Queue};
-use crate::kit::whole::Whole;
 use crate::workload::{BY_CONTROLLER, controller_uid, write_status};
 
 use allot_apimachinery::cron::Schedule;

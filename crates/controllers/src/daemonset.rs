@@ -13,13 +13,13 @@ use kube::Api;
 use serde_json::{Value, json};
 
 use crate::Error;
-use crate::kit::clock::Clock;
-use crate::kit::context::{Context, Task};
-use crate::kit::events::reference;
-use crate::kit::informer::{Informer, Key, key_of};
-use crate::kit::meta;
-use crate::kit::queue::{Next, Queue};
-use crate::kit::whole::Whole;
+use crate::controller::clock::Clock;
+use crate::controller::context::{Context, Task};
+use crate::controller::events::reference;
+use crate::controller::informer::{Informer, Key, key_of};
+use crate::controller::meta;
+use crate::controller::queue::{Next, Queue};
+use crate::controller::whole::Whole;
 use crate::workload::revision::{History, REVISION_HASH, Revision, hash_of};
 use crate::workload::sets::{PodSet, Sets};
 use crate::workload::{BY_CONTROLLER, PodControl, controller_uid, pod_from_template, write_status};
@@ -77,7 +77,7 @@ pub(crate) fn build(context: &Context) -> Task {
         let same = change.old().is_some_and(|old| {
             let new = change.object();
             old.metadata.labels == new.metadata.labels
-                && crate::kit::nodes::taints(old) == crate::kit::nodes::taints(new)
+                && crate::controller::nodes::taints(old) == crate::controller::nodes::taints(new)
         });
         if !same {
             for set in this.sets.list() {

@@ -13,14 +13,14 @@ use kube::Api;
 use serde_json::json;
 
 use crate::Error;
-use crate::kit::api::{self, Delete, Part};
-use crate::kit::clock::Clock;
-use crate::kit::context::{Context, Task};
-use crate::kit::events::{Level, Recorder, reference};
-use crate::kit::informer::{Informer, Key, key, key_of};
-use crate::kit::meta;
-use crate::kit::queue::{Next, Queue};
-use crate::kit::whole::Whole;
+use crate::controller::api::{self, Delete, Part};
+use crate::controller::clock::Clock;
+use crate::controller::context::{Context, Task};
+use crate::controller::events::{Level, Recorder, reference};
+use crate::controller::informer::{Informer, Key, key, key_of};
+use crate::controller::meta;
+use crate::controller::queue::{Next, Queue};
+use crate::controller::whole::Whole;
 use crate::replicaset::Set;
 use crate::workload::{self, BY_CONTROLLER, ORPHANS, controller_uid, orphan_namespace};
 

@@ -21,11 +21,11 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::Error;
-use crate::kit::api::{self, Delete, Part};
-use crate::kit::clock::{Clock, rfc3339};
-use crate::kit::informer::Informer;
-use crate::kit::meta;
-use crate::kit::whole::Whole;
+use crate::controller::api::{self, Delete, Part};
+use crate::controller::clock::{Clock, rfc3339};
+use crate::controller::informer::Informer;
+use crate::controller::meta;
+use crate::controller::whole::Whole;
 
 pub use allot_model::DRAINING as TAINT;
 pub use hold::Hold;

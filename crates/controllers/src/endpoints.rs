@@ -13,12 +13,12 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use crate::Error;
-use crate::kit::api::{self, Delete, Part};
-use crate::kit::context::{Context, Task};
-use crate::kit::informer::{Change, Informer, Key, key_of, split_key};
-use crate::kit::meta;
-use crate::kit::queue::{Next, Queue};
-use crate::kit::whole::Whole;
+use crate::controller::api::{self, Delete, Part};
+use crate::controller::context::{Context, Task};
+use crate::controller::informer::{Change, Informer, Key, key_of, split_key};
+use crate::controller::meta;
+use crate::controller::queue::{Next, Queue};
+use crate::controller::whole::Whole;
 
 const BY_NAMESPACE: &str = "namespace";
 const BY_SERVICE: &str = "service";

@@ -18,12 +18,12 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::Error;
+use crate::controller::api::{self, Delete, Part};
+use crate::controller::context::{Context, Task};
+use crate::controller::informer::Change;
+use crate::controller::meta;
+use crate::controller::queue::{Next, Queue};
 use crate::inventory::{Inventory, Kind, MetaObject};
-use crate::kit::api::{self, Delete, Part};
-use crate::kit::context::{Context, Task};
-use crate::kit::informer::Change;
-use crate::kit::meta;
-use crate::kit::queue::{Next, Queue};
 
 use graph::{Graph, Node, Verdict};
 

@@ -19,9 +19,9 @@ use serde::{Deserialize, Deserializer};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::kit::context::Context;
-use crate::kit::informer::{Change, Informer};
-use crate::kit::meta;
+use crate::controller::context::Context;
+use crate::controller::informer::{Change, Informer};
+use crate::controller::meta;
 use crate::served::Served;
 
 /// Index of each kind's objects by namespace.
@@ -97,7 +97,7 @@ impl MetaObject {
     }
 }
 
-crate::kit::resource::dynamic!([] MetaObject, metadata);
+crate::controller::resource::dynamic!([] MetaObject, metadata);
 
 /// Group and kind.
 pub(crate) type GroupKind = (String, String);

@@ -15,14 +15,14 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::Error;
-use crate::kit::api::{self, Part};
-use crate::kit::clock::Clock;
-use crate::kit::context::{Context, Task};
-use crate::kit::events::{Level, reference};
-use crate::kit::informer::{Informer, Key, key, key_of};
-use crate::kit::meta;
-use crate::kit::queue::{Next, Queue};
-use crate::kit::whole::Whole;
+use crate::controller::api::{self, Part};
+use crate::controller::clock::Clock;
+use crate::controller::context::{Context, Task};
+use crate::controller::events::{Level, reference};
+use crate::controller::informer::{Informer, Key, key, key_of};
+use crate::controller::meta;
+use crate::controller::queue::{Next, Queue};
+use crate::controller::whole::Whole;
 use crate::workload::{
     self, BY_CONTROLLER, ORPHANS, PodControl, controller_uid, orphan_namespace, pod_from_template,
     write_status,
@@ -240,7 +240,7 @@ impl Jobs {
 
     /// Pods of a deleted job must not keep their finalizer.
     async fn release_orphans(&self, key: &str) -> Result<Next, Error> {
-        let (namespace, name) = crate::kit::informer::split_key(key);
+        let (namespace, name) = crate::controller::informer::split_key(key);
         let orphans: Vec<Arc<Pod>> = self
             .control
             .pods

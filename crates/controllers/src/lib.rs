@@ -1,12 +1,12 @@
 //! Controllers: they move claims, workloads, nodes and quotas towards their specifications.
 //!
 //! Every controller is a function from observed state to actions around a work queue. Observed
-//! state comes from shared informers ([`kit`]), actions are API writes that cannot lose fields
+//! state comes from shared informers ([`controller`]), actions are API writes that cannot lose fields
 //! (JSON merge patches with preconditions, deletes with UIDs). Controllers are idempotent: killed
 //! at any moment and restarted, they continue from the state of the API server.
 //!
 //! Invariants: this crate talks to [`kube::Client`] only and does not depend on a particular API
-//! server; time comes from [`kit::clock::Clock`]; nothing waits by polling if a watch event exists.
+//! server; time comes from [`controller::clock::Clock`]; nothing waits by polling if a watch event exists.
 //!
 //! ```no_run
 //! # async fn example(client: kube::Client) -> Result<(), allot_controllers::Error> {
@@ -19,8 +19,8 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+pub mod controller;
 pub mod daemonset;
-pub mod kit;
 pub mod liveness;
 
 mod accounts;
@@ -59,9 +59,9 @@ use std::sync::Arc;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
-use kit::context::Context;
-use kit::events::Recorder;
-use kit::metrics::Metrics;
+use controller::context::Context;
+use controller::events::Recorder;
+use controller::metrics::Metrics;
 use registry::Built;
 
 /// Runs the enabled controllers until `shutdown`, or until leadership is lost.

@@ -28,14 +28,14 @@ use rustc_hash::FxHashMap;
 use serde_json::json;
 
 use crate::Error;
-use crate::kit::api::{self, Part};
-use crate::kit::clock::{Clock, rfc3339, until};
-use crate::kit::context::{Context, Task};
-use crate::kit::events::{Level, Recorder, reference};
-use crate::kit::informer::{Informer, Key, key_of};
-use crate::kit::meta;
-use crate::kit::queue::{Next, Queue};
-use crate::kit::whole::Whole;
+use crate::controller::api::{self, Part};
+use crate::controller::clock::{Clock, rfc3339, until};
+use crate::controller::context::{Context, Task};
+use crate::controller::events::{Level, Recorder, reference};
+use crate::controller::informer::{Informer, Key, key_of};
+use crate::controller::meta;
+use crate::controller::queue::{Next, Queue};
+use crate::controller::whole::Whole;
 use crate::served::Served;
 
 use rules::Rules;

@@ -12,13 +12,13 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use crate::Error;
+use crate::controller::api::{self, Delete, Part};
+use crate::controller::clock::{Clock, rfc3339};
+use crate::controller::context::{Context, Task};
+use crate::controller::informer::{Informer, Key, key_of};
+use crate::controller::meta;
+use crate::controller::queue::{Next, Queue};
 use crate::inventory::{BY_NAMESPACE, Inventory, Kind};
-use crate::kit::api::{self, Delete, Part};
-use crate::kit::clock::{Clock, rfc3339};
-use crate::kit::context::{Context, Task};
-use crate::kit::informer::{Informer, Key, key_of};
-use crate::kit::meta;
-use crate::kit::queue::{Next, Queue};
 use crate::workload::set_condition;
 
 /// Dependents of an object in the namespace are deleted with it, also if they would be orphaned by

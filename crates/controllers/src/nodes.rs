@@ -20,14 +20,14 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::Error;
-use crate::kit::api::{self, Part};
-use crate::kit::clock::{Clock, shifted, until};
-use crate::kit::context::{Context, Task};
-use crate::kit::events::{Level, Recorder, reference};
-use crate::kit::informer::{Change, Informer, Key, key_of};
-use crate::kit::meta;
-use crate::kit::nodes::taints;
-use crate::kit::queue::{Next, Queue};
+use crate::controller::api::{self, Part};
+use crate::controller::clock::{Clock, shifted, until};
+use crate::controller::context::{Context, Task};
+use crate::controller::events::{Level, Recorder, reference};
+use crate::controller::informer::{Change, Informer, Key, key_of};
+use crate::controller::meta;
+use crate::controller::nodes::taints;
+use crate::controller::queue::{Next, Queue};
 
 /// Index of pods by node.
 pub(crate) const BY_NODE: &str = "node";

@@ -9,13 +9,13 @@ use kube::Api;
 use serde_json::json;
 
 use crate::Error;
-use crate::kit::api::{self, Delete, Part};
-use crate::kit::clock::Clock;
-use crate::kit::context::{Context, Task};
-use crate::kit::informer::{Informer, Key, key_of};
-use crate::kit::meta;
-use crate::kit::queue::{Next, Queue};
-use crate::kit::whole::Whole;
+use crate::controller::api::{self, Delete, Part};
+use crate::controller::clock::Clock;
+use crate::controller::context::{Context, Task};
+use crate::controller::informer::{Informer, Key, key_of};
+use crate::controller::meta;
+use crate::controller::queue::{Next, Queue};
+use crate::controller::whole::Whole;
 use crate::nodes::{BY_NODE, node_of_pod};
 use crate::workload::disruption_target;
 

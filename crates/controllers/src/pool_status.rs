@@ -13,12 +13,12 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use serde_json::json;
 
 use crate::Error;
-use crate::kit::api::{self, Delete, Part};
-use crate::kit::clock::{Clock, until};
-use crate::kit::context::{Context, Task};
-use crate::kit::informer::{Informer, Key, key_of};
-use crate::kit::meta;
-use crate::kit::queue::{Next, Queue};
+use crate::controller::api::{self, Delete, Part};
+use crate::controller::clock::{Clock, until};
+use crate::controller::context::{Context, Task};
+use crate::controller::informer::{Informer, Key, key_of};
+use crate::controller::meta;
+use crate::controller::queue::{Next, Queue};
 
 /// A request is answered at once; incomplete pools are waited for that many attempts, then reported.
 const ATTEMPTS: u32 = 5;

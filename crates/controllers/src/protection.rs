@@ -11,11 +11,11 @@ use kube::{Api, Client, Resource};
 use serde_json::json;
 
 use crate::Error;
-use crate::kit::api::{self, Part};
-use crate::kit::context::{Context, Task};
-use crate::kit::informer::{Cached, Informer, Key, key_of};
-use crate::kit::meta;
-use crate::kit::queue::{Next, Queue};
+use crate::controller::api::{self, Part};
+use crate::controller::context::{Context, Task};
+use crate::controller::informer::{Cached, Informer, Key, key_of};
+use crate::controller::meta;
+use crate::controller::queue::{Next, Queue};
 
 #[cfg(test)]
 mod tests;

@@ -20,13 +20,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::Error;
+use crate::controller::api::{self, Part};
+use crate::controller::context::{Context, Task};
+use crate::controller::informer::{Change, Informer, Key, key_of};
+use crate::controller::meta;
+use crate::controller::queue::{Next, Queue};
+use crate::controller::whole::Whole;
 use crate::inventory::{Inventory, Kind, MetaObject};
-use crate::kit::api::{self, Part};
-use crate::kit::context::{Context, Task};
-use crate::kit::informer::{Change, Informer, Key, key_of};
-use crate::kit::meta;
-use crate::kit::queue::{Next, Queue};
-use crate::kit::whole::Whole;
 use crate::served::Served;
 
 /// Everything is recounted after that time, as in upstream.

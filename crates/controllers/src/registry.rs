@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::config::Controller as C;
+use crate::controller::context::{Context, Task};
 use crate::inventory::Inventory;
-use crate::kit::context::{Context, Task};
 use crate::served::Served;
 
 /// Controllers that are set up.

@@ -10,12 +10,12 @@ use kube::Api;
 use serde_json::{Value, json};
 
 use crate::Error;
-use crate::kit::clock::{Clock, rfc3339};
-use crate::kit::context::{Context, Task};
-use crate::kit::informer::{Informer, Key};
-use crate::kit::meta;
-use crate::kit::queue::{Next, Queue};
-use crate::kit::whole::Whole;
+use crate::controller::clock::{Clock, rfc3339};
+use crate::controller::context::{Context, Task};
+use crate::controller::informer::{Informer, Key};
+use crate::controller::meta;
+use crate::controller::queue::{Next, Queue};
+use crate::controller::whole::Whole;
 use crate::workload::sets::{PodSet, Sets};
 use crate::workload::{
     BY_CONTROLLER, PodControl, condition_status, controller_uid, pod_from_template, rank,

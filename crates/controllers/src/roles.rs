@@ -8,11 +8,11 @@ use kube::{Api, Client};
 use serde_json::json;
 
 use crate::Error;
-use crate::kit::api;
-use crate::kit::context::{Context, Task};
-use crate::kit::informer::{Informer, Key, key_of};
-use crate::kit::meta;
-use crate::kit::queue::{Next, Queue};
+use crate::controller::api;
+use crate::controller::context::{Context, Task};
+use crate::controller::informer::{Informer, Key, key_of};
+use crate::controller::meta;
+use crate::controller::queue::{Next, Queue};
 
 #[cfg(test)]
 mod tests;

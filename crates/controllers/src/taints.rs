@@ -28,14 +28,14 @@ use serde_json::{Value, json};
 
 use crate::Error;
 use crate::claims::groups::{self, BY_GROUP};
-use crate::kit::api::{self, Delete, Part};
-use crate::kit::clock::{Clock, since, until};
-use crate::kit::context::{Context, Task};
-use crate::kit::events::{Level, Recorder, reference};
-use crate::kit::informer::{Change, Informer, Key, key, key_of, split_key};
-use crate::kit::meta;
-use crate::kit::queue::{Next, Queue};
-use crate::kit::whole::Whole;
+use crate::controller::api::{self, Delete, Part};
+use crate::controller::clock::{Clock, since, until};
+use crate::controller::context::{Context, Task};
+use crate::controller::events::{Level, Recorder, reference};
+use crate::controller::informer::{Change, Informer, Key, key, key_of, split_key};
+use crate::controller::meta;
+use crate::controller::queue::{Next, Queue};
+use crate::controller::whole::Whole;
 use crate::served::Served;
 use crate::workload::disruption_target;
 

@@ -8,13 +8,13 @@ use kube::Api;
 use kube::api::PropagationPolicy;
 
 use crate::Error;
+use crate::controller::api::{self, Delete};
+use crate::controller::clock::{Clock, shifted, until};
+use crate::controller::context::{Context, Task};
+use crate::controller::informer::{Informer, Key, key_of};
+use crate::controller::meta;
+use crate::controller::queue::{Next, Queue};
 use crate::job::Object;
-use crate::kit::api::{self, Delete};
-use crate::kit::clock::{Clock, shifted, until};
-use crate::kit::context::{Context, Task};
-use crate::kit::informer::{Informer, Key, key_of};
-use crate::kit::meta;
-use crate::kit::queue::{Next, Queue};
 
 struct Ttl {
     client: kube::Client,

@@ -9,10 +9,10 @@ use kube::{Api, Client, Resource};
 use serde_json::{Map, Value, json};
 
 use crate::Error;
-use crate::kit::api::{self, Delete, Part};
-use crate::kit::events::{Level, Recorder, reference};
-use crate::kit::informer::{Cached, Informer};
-use crate::kit::meta;
+use crate::controller::api::{self, Delete, Part};
+use crate::controller::events::{Level, Recorder, reference};
+use crate::controller::informer::{Cached, Informer};
+use crate::controller::meta;
 
 mod conditions;
 pub(crate) mod rank;

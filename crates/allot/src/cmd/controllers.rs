@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use allot_controllers::kit::metrics::Metrics;
+use allot_controllers::controller::metrics::Metrics;
 use allot_controllers::{Config, leader};
 use anyhow::Context;
 use tokio_util::sync::CancellationToken;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::io::{Write as _, stdout};
 use std::time::Duration;
 
+use allot_controllers::controller::clock::Clock;
 use allot_controllers::drain::{Drain, Hold, Progress, drain, undo};
-use allot_controllers::kit::clock::Clock;
 use anyhow::Context as _;
 use kube::Client;
 use parking_lot::Mutex;

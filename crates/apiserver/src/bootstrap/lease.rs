@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::error::Result;
-use crate::made::{self, ensure};
 use crate::object::{meta, micro_timestamp, text};
+use crate::own_objects::{self, ensure};
 use crate::server::Server;
 use crate::state::ServerState;
 use crate::storage;
@@ -90,7 +90,7 @@ async fn hold(
         LEASES,
         own.as_str(),
         wanted.clone(),
-        made::SERVER,
+        own_objects::SERVER,
     )
     .await?;
     let prefix = format!("{NAMESPACE}/");

@@ -11,12 +11,12 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use crate::Error;
-use crate::kit::api::{self, Delete, Part};
-use crate::kit::context::Context;
-use crate::kit::context::Task;
-use crate::kit::informer::{Informer, Key, key, key_of};
-use crate::kit::meta;
-use crate::kit::queue::{Next, Queue};
+use crate::controller::api::{self, Delete, Part};
+use crate::controller::context::Context;
+use crate::controller::context::Task;
+use crate::controller::informer::{Informer, Key, key, key_of};
+use crate::controller::meta;
+use crate::controller::queue::{Next, Queue};
 
 const OF_TYPE: &str = "type=kubernetes.io/service-account-token";
 /// Annotation of a secret: the account whose token it is to hold.

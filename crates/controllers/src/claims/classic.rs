@@ -21,11 +21,11 @@ use super::BY_OWNER;
 use super::create::Purpose;
 use super::plan::{self, ClaimStep};
 use crate::Error;
-use crate::kit::api::{self, Part};
-use crate::kit::context::Context;
-use crate::kit::informer::{Informer, key};
-use crate::kit::meta;
-use crate::kit::versioned::Versioned;
+use crate::controller::api::{self, Part};
+use crate::controller::context::Context;
+use crate::controller::informer::{Informer, key};
+use crate::controller::meta;
+use crate::controller::versioned::Versioned;
 use crate::served::ClassicVersion;
 use allot_resourceclaim::POD_CLAIM_NAME_ANNOTATION;
 

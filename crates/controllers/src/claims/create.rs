@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use super::plan::{self, Owner};
 use crate::Error;
-use crate::kit::api;
-use crate::kit::meta;
+use crate::controller::api;
+use crate::controller::meta;
 use crate::workload::fnv;
 
 /// How many names that other claims have are skipped before it is an error.

@@ -17,11 +17,11 @@ use serde_json::{Value, json};
 use super::create::Purpose;
 use super::plan::Owner;
 use crate::Error;
-use crate::kit::api::{self, Part};
-use crate::kit::context::Context;
-use crate::kit::events::Level;
-use crate::kit::informer::{Informer, key, split_key};
-use crate::kit::meta;
+use crate::controller::api::{self, Part};
+use crate::controller::context::Context;
+use crate::controller::events::Level;
+use crate::controller::informer::{Informer, key, split_key};
+use crate::controller::meta;
 
 /// The part of a PodGroup's spec that is about claims.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

@@ -5,9 +5,9 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use crate::kit::informer::Change;
-use crate::kit::meta;
-use crate::kit::metrics::Metrics;
+use crate::controller::informer::Change;
+use crate::controller::meta;
+use crate::controller::metrics::Metrics;
 use allot_resourceclaim::{EXTENDED_RESOURCE_CLAIM_ANNOTATION, POD_CLAIM_NAME_ANNOTATION};
 
 type CreateLabels = [(&'static str, &'static str); 2];

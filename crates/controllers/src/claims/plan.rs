@@ -10,8 +10,8 @@ use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReferen
 use serde_json::{Map, Value, json};
 
 use super::groups;
-use crate::kit::api::Part;
-use crate::kit::meta;
+use crate::controller::api::Part;
+use crate::controller::meta;
 
 #[cfg(test)]
 mod tests;

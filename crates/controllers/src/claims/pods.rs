@@ -14,9 +14,9 @@ use super::groups::{self, PodGroup};
 use super::plan::{self, Owner};
 use super::{BY_OWNER, Claims, classic};
 use crate::Error;
-use crate::kit::api::{self, Part};
-use crate::kit::events::{Level, reference};
-use crate::kit::meta;
+use crate::controller::api::{self, Part};
+use crate::controller::events::{Level, reference};
+use crate::controller::meta;
 
 impl Claims {
     pub(super) async fn sync_pod(&self, key: &str) -> Result<(), Error> {

@@ -14,9 +14,9 @@ use super::classic::{self, Classic};
 use super::groups::PodGroup;
 use super::plan::{self, ClaimStep, Consumer};
 use crate::Error;
-use crate::kit::api::{self, Delete};
-use crate::kit::informer::split_key;
-use crate::kit::meta;
+use crate::controller::api::{self, Delete};
+use crate::controller::informer::split_key;
+use crate::controller::meta;
 
 impl Claims {
     /// Whether a consumer still needs the claim; asks the API server if the cache cannot decide.

@@ -4,7 +4,7 @@ use allot_apimachinery::cron::Schedule;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::kit::clock::shifted;
+use crate::controller::clock::shifted;
 
 #[cfg(test)]
 mod tests;

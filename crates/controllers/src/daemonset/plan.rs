@@ -9,9 +9,9 @@ use k8s_openapi::api::apps::v1::DaemonSetSpec;
 use k8s_openapi::api::core::v1::{Node, Pod, Toleration};
 use serde_json::{Value, json};
 
-use crate::kit::events::Level;
-use crate::kit::meta;
-use crate::kit::nodes::{affinity_matches, taints, untolerated};
+use crate::controller::events::Level;
+use crate::controller::meta;
+use crate::controller::nodes::{affinity_matches, taints, untolerated};
 use crate::workload::revision::hash_of;
 
 #[cfg(test)]

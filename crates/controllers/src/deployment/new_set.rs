@@ -9,8 +9,8 @@ use super::plan::Limits;
 use super::sets::{Sets, plain, revision_of};
 use super::{DESIRED_REPLICAS, Deployments, MAX_REPLICAS, Object, REVISION, REVISION_HISTORY};
 use crate::Error;
-use crate::kit::api::{self, Part};
-use crate::kit::meta;
+use crate::controller::api::{self, Part};
+use crate::controller::meta;
 use crate::replicaset::Set;
 use crate::workload::{self, POD_TEMPLATE_HASH};
 

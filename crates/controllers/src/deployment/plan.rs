@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::apps::v1::DeploymentSpec;
 
-use crate::kit::meta::scaled;
+use crate::controller::meta::scaled;
 
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::plan::Size;
 use super::{DESIRED_REPLICAS, MAX_REPLICAS, REVISION};
-use crate::kit::meta;
+use crate::controller::meta;
 use crate::replicaset::Set;
 use crate::workload::POD_TEMPLATE_HASH;
 

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::plan::Limits;
 use super::{Object, Sets, size_of};
-use crate::kit::clock::{rfc3339, since};
-use crate::kit::meta;
+use crate::controller::clock::{rfc3339, since};
+use crate::controller::meta;
 
 /// What a turn of the controller did before it wrote the status.
 #[derive(Debug, Clone, PartialEq, Eq)]

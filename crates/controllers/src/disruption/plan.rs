@@ -11,8 +11,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Map, Value, json};
 
-use crate::kit::clock::{rfc3339, shifted, until};
-use crate::kit::meta;
+use crate::controller::clock::{rfc3339, shifted, until};
+use crate::controller::meta;
 use crate::workload::set_condition;
 
 #[cfg(test)]

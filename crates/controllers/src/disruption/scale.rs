@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::Error;
-use crate::kit::meta;
+use crate::controller::meta;
 
 /// Reads the scale of owners.
 pub(super) struct Scales {

@@ -9,13 +9,13 @@ use kube::{Api, Client};
 use serde_json::json;
 
 use crate::Error;
-use crate::kit::api::{self, Part};
-use crate::kit::clock::{Clock, rfc3339, shifted, until};
-use crate::kit::context::Context;
-use crate::kit::context::Task;
-use crate::kit::informer::{Informer, Key, key_of};
-use crate::kit::meta;
-use crate::kit::queue::{Next, Queue};
+use crate::controller::api::{self, Part};
+use crate::controller::clock::{Clock, rfc3339, shifted, until};
+use crate::controller::context::Context;
+use crate::controller::context::Task;
+use crate::controller::informer::{Informer, Key, key_of};
+use crate::controller::meta;
+use crate::controller::queue::{Next, Queue};
 
 #[cfg(test)]
 mod tests;

@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use tokio::time::Instant;
 
-use crate::kit::meta;
-use crate::kit::whole::Whole;
+use crate::controller::meta;
+use crate::controller::whole::Whole;
 use crate::liveness::DRIVERS;
 
 /// How a drain waits until the driver is stopped.

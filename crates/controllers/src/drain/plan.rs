@@ -7,8 +7,8 @@ use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use serde_json::{Value, json};
 
 use super::{Drain, TAINT};
-use crate::kit::informer::key_of;
-use crate::kit::whole::Whole;
+use crate::controller::informer::key_of;
+use crate::controller::whole::Whole;
 
 #[cfg(test)]
 mod tests;

@@ -9,8 +9,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Value, json};
 
-use crate::kit::informer::{Change, key};
-use crate::kit::meta;
+use crate::controller::informer::{Change, key};
+use crate::controller::meta;
 
 #[cfg(test)]
 mod tests;

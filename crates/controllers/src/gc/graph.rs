@@ -7,8 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{FOREGROUND, ORPHAN, group_of};
+use crate::controller::meta;
 use crate::inventory::{Kind, MetaObject};
-use crate::kit::meta;
 
 #[cfg(test)]
 mod tests;

@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use super::Object;
-use crate::kit::clock::rfc3339;
-use crate::kit::meta;
+use crate::controller::clock::rfc3339;
+use crate::controller::meta;
 
 mod backoff;
 mod count;

@@ -8,7 +8,7 @@ use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
 use serde_json::{Value, json};
 
 use super::{DRIVERS, TAINT};
-use crate::kit::meta;
+use crate::controller::meta;
 
 #[cfg(test)]
 mod tests;

@@ -8,10 +8,10 @@ use kube::{Api, Client};
 
 use super::plan;
 use crate::Error;
-use crate::kit::api::{self, Delete};
-use crate::kit::context::Context;
-use crate::kit::informer::Informer;
-use crate::kit::meta;
+use crate::controller::api::{self, Delete};
+use crate::controller::context::Context;
+use crate::controller::informer::Informer;
+use crate::controller::meta;
 use crate::served::Served;
 use crate::taints::Rule;
 

@@ -5,8 +5,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::Config;
-use crate::kit::events::Recorder;
-use crate::kit::metrics::Metrics;
+use crate::controller::events::Recorder;
+use crate::controller::metrics::Metrics;
 use crate::served::Served;
 
 fn terminating(uid: &str) -> Value {

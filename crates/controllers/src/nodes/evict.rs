@@ -7,14 +7,14 @@ use serde_json::json;
 
 use super::{Nodes, plan};
 use crate::Error;
-use crate::kit::api::{self, Delete, Part};
-use crate::kit::clock::until;
-use crate::kit::events::{Level, reference};
-use crate::kit::informer::split_key;
-use crate::kit::meta;
-use crate::kit::nodes::taints;
-use crate::kit::queue::Next;
-use crate::kit::whole::Whole;
+use crate::controller::api::{self, Delete, Part};
+use crate::controller::clock::until;
+use crate::controller::events::{Level, reference};
+use crate::controller::informer::split_key;
+use crate::controller::meta;
+use crate::controller::nodes::taints;
+use crate::controller::queue::Next;
+use crate::controller::whole::Whole;
 use crate::workload::disruption_target;
 
 impl Nodes {

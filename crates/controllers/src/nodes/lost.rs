@@ -9,11 +9,11 @@ use serde_json::json;
 
 use super::{BY_NODE, Nodes, ready_condition};
 use crate::Error;
-use crate::kit::api::{self, Part};
-use crate::kit::clock::rfc3339;
-use crate::kit::events::{Level, reference};
-use crate::kit::meta;
-use crate::kit::whole::Whole;
+use crate::controller::api::{self, Part};
+use crate::controller::clock::rfc3339;
+use crate::controller::events::{Level, reference};
+use crate::controller::meta;
+use crate::controller::whole::Whole;
 use crate::workload::set_condition;
 
 impl Nodes {

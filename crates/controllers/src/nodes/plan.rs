@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::ready_condition;
-use crate::kit::nodes::tolerates;
+use crate::controller::nodes::tolerates;
 
 #[cfg(test)]
 mod tests;
@@ -39,7 +39,7 @@ pub(super) fn is_lost(node: &Node) -> bool {
 
 /// The taints that the node should have: those of this controller follow its conditions, others stay.
 pub(super) fn taints(node: &Node, silent: bool, now: Timestamp) -> Vec<Taint> {
-    let old = crate::kit::nodes::taints(node);
+    let old = crate::controller::nodes::taints(node);
     let mut wanted: Vec<(&str, &str)> = Vec::new();
     if node.spec.as_ref().and_then(|s| s.unschedulable) == Some(true) {
         wanted.push((UNSCHEDULABLE, "NoSchedule"));

@@ -10,7 +10,7 @@ use k8s_openapi::api::resource::v1alpha3::{
 };
 use serde_json::{Value, json};
 
-use crate::kit::clock::rfc3339;
+use crate::controller::clock::rfc3339;
 
 #[cfg(test)]
 mod tests;

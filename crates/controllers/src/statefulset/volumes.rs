@@ -9,11 +9,11 @@ use kube::{Api, Client, Resource};
 use serde_json::{Value, json};
 
 use crate::Error;
-use crate::kit::api::{self, Part};
-use crate::kit::events::{Level, Recorder, reference};
-use crate::kit::informer::Informer;
-use crate::kit::meta;
-use crate::kit::whole::Whole;
+use crate::controller::api::{self, Part};
+use crate::controller::events::{Level, Recorder, reference};
+use crate::controller::informer::Informer;
+use crate::controller::meta;
+use crate::controller::whole::Whole;
 
 #[cfg(test)]
 mod tests;

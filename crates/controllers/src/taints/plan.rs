@@ -13,8 +13,8 @@ use rustc_hash::FxHashMap;
 
 use super::Rule;
 use crate::claims::groups;
-use crate::kit::clock::shifted;
-use crate::kit::meta;
+use crate::controller::clock::shifted;
+use crate::controller::meta;
 
 #[cfg(test)]
 mod tests;

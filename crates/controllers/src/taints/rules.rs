@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
 
 use super::Rule;
-use crate::kit::clock::rfc3339;
+use crate::controller::clock::rfc3339;
 
 pub(super) const CONDITION: &str = "EvictionInProgress";
 

@@ -8,7 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Rule;
 use super::plan::{Eviction, Tainted};
-use crate::kit::informer::Key;
+use crate::controller::informer::Key;
 
 #[cfg(test)]
 mod tests;

@@ -5,8 +5,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
-use crate::kit::clock::rfc3339;
-use crate::kit::whole::Whole;
+use crate::controller::clock::rfc3339;
+use crate::controller::whole::Whole;
 
 /// Sets a condition of five fields; see [`conditions::set_condition`].
 pub(crate) fn set_condition(

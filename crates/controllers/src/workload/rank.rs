@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 
-use crate::kit::meta;
+use crate::controller::meta;
 
 /// Sorts the pods of a replica set: not bound before bound, not ready before ready, cheaper to delete first, crowded
 /// nodes first, younger first. Crowding counts the pods in `related`, those of all sets of one owner.

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use super::{BY_CONTROLLER, hash};
 use crate::Error;
-use crate::kit::api::{self, Delete, Part};
-use crate::kit::informer::Informer;
-use crate::kit::meta;
-use crate::kit::whole::Whole;
+use crate::controller::api::{self, Delete, Part};
+use crate::controller::informer::Informer;
+use crate::controller::meta;
+use crate::controller::whole::Whole;
 
 /// Label of a pod with the revision of its template: of a daemon set the hash, as its revisions are labelled, of a
 /// stateful set the revision's name.

@@ -4,11 +4,11 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::{BY_CONTROLLER, ORPHANS, PodControl, controller_uid, orphan_namespace};
-use crate::kit::clock::Clock;
-use crate::kit::context::Context;
-use crate::kit::informer::{Cached, Informer, Key, key, key_of};
-use crate::kit::meta;
-use crate::kit::queue::Queue;
+use crate::controller::clock::Clock;
+use crate::controller::context::Context;
+use crate::controller::informer::{Cached, Informer, Key, key, key_of};
+use crate::controller::meta;
+use crate::controller::queue::Queue;
 
 /// A kind whose objects own pods that they select.
 pub(crate) trait PodSet: Cached<DynamicType: Default> {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use allot_controllers::Config;
+use allot_controllers::controller::clock::Clock;
 use allot_controllers::drain::{Drain, Progress, RevertSummary, drain, undo};
-use allot_controllers::kit::clock::Clock;
 use allot_controllers::liveness::{DRIVERS, TAINT};
 use allot_testing::wait::PATIENCE;
 use serde_json::{Value, json};

@@ -20,8 +20,8 @@ pub(super) const INVALID: i32 = 3;
 pub(super) const EXHAUSTED: i32 = 8;
 pub(super) const UNIMPLEMENTED: i32 = 12;
 
-/// What a request of ttrpc has besides its content: names and numbers.
-const ROOM: usize = 1024;
+/// The most bytes of a ttrpc request around its payload: names and numbers.
+const ENVELOPE: usize = 1024;
 /// The most entries of what a plugin sends. One without content has two bytes there, and a thousand in memory: a message of
 /// 4 MiB would need 2 GiB.
 const MOST_ENTRIES: usize = 10_000;
@@ -121,7 +121,7 @@ impl Connection {
         within: Duration,
     ) -> Result<A, CallError> {
         let length = request.encoded_len();
-        if length + ROOM > LONGEST {
+        if length + ENVELOPE > LONGEST {
             return Err(CallError::TooLong(length));
         }
         let content = Request {

@@ -10,7 +10,7 @@ use crate::error::api_message;
 
 mod variables;
 
-pub(super) use variables::{Room, Variables};
+pub(super) use variables::{Budget, Variables};
 
 /// Why a container has no environment or arguments yet. It is not started until it has.
 #[derive(Debug, thiserror::Error)]
@@ -189,11 +189,11 @@ pub(super) async fn environment(
             }
         }
     }
-    let mut room = Room::default();
+    let mut budget = Budget::default();
     for variable in container.env.iter().flatten() {
         let text = variable.value.as_deref().unwrap_or_default();
         let value = match &variable.value_from {
-            None => Some(env.expand(text, &mut room)?),
+            None => Some(env.expand(text, &mut budget)?),
             Some(_) => referenced(downward, container, variable, sources).await?,
         };
         if let Some(value) = value {

@@ -8,7 +8,7 @@ use allot_cdi::{ContainerEdits, Registry};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::ResourceExt;
 
-use super::env::{self, Downward, EnvError, Room, Sources, Variables};
+use super::env::{self, Budget, Downward, EnvError, Sources, Variables};
 use super::volumes::Volume;
 use super::{Node, etc, limits, log_path, message, network, security, volumes};
 use crate::claims::containers;
@@ -314,10 +314,10 @@ fn own_arguments(
     container: &Container,
     env: &Variables,
 ) -> Result<(Vec<String>, Vec<String>), EnvError> {
-    let mut room = Room::default();
+    let mut budget = Budget::default();
     let mut expand = |list: &Option<Vec<String>>| -> Result<Vec<String>, EnvError> {
         let list = list.iter().flatten();
-        list.map(|arg| env.expand(arg, &mut room)).collect()
+        list.map(|arg| env.expand(arg, &mut budget)).collect()
     };
     Ok((expand(&container.command)?, expand(&container.args)?))
 }

@@ -7,7 +7,7 @@ use allot_apiserver::Server;
 use allot_apiserver::config::Config;
 use allot_apiserver::identity::User;
 use allot_apiserver::registry::RuntimeConfig;
-use allot_controllers::kit::metrics::Metrics;
+use allot_controllers::controller::metrics::Metrics;
 use allot_model::features::{Features, Release};
 use allot_testing::wait::PATIENCE;
 use http::{Method, Request};

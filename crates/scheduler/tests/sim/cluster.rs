@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use allot_controllers::config::Controller;
-use allot_controllers::kit::clock::Clock;
+use allot_controllers::controller::clock::Clock;
 use allot_model::features::Features;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};

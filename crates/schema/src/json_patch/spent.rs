@@ -31,7 +31,7 @@ impl PatchBudget {
     pub(super) fn check_depth(&mut self, path: &str, value: &Value) -> Result<(), Error> {
         let above = path.matches('/').count();
         match MAX_DEPTH.checked_sub(above) {
-            Some(room) if self.fits(value, room)? => Ok(()),
+            Some(levels) if self.fits(value, levels)? => Ok(()),
             _ => Err(broken(format!(
                 "value at path is nested more than {MAX_DEPTH} levels deep"
             ))),
@@ -53,7 +53,7 @@ impl PatchBudget {
     }
 
     /// The value has at most so many levels.
-    fn fits(&mut self, value: &Value, room: usize) -> Result<bool, Error> {
+    fn fits(&mut self, value: &Value, levels: usize) -> Result<bool, Error> {
         self.visited += 1;
         if self.visited > MAX_VISITED {
             let text = format!("the operations look at more than {MAX_VISITED} values");
@@ -64,11 +64,11 @@ impl PatchBudget {
             Value::Object(members) => &mut members.values(),
             _ => return Ok(true),
         };
-        let Some(room) = room.checked_sub(1) else {
+        let Some(levels) = levels.checked_sub(1) else {
             return Ok(false);
         };
         for value in inner {
-            if !self.fits(value, room)? {
+            if !self.fits(value, levels)? {
                 return Ok(false);
             }
         }

@@ -148,7 +148,7 @@ fn rule(version: &str, drain: &Drain, number: usize, selector: Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use allot_controllers::kit::clock::Clock;
+    use allot_controllers::controller::clock::Clock;
 
     fn check(node: Option<&str>, expected: Value) {
         let slice = |driver: &str, pool: &str, node: &str| json!({"spec": {"driver": driver, "nodeName": node, "pool": {"name": pool}}});

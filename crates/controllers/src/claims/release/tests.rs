@@ -7,10 +7,10 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::Config;
 use crate::claims::metrics::ClaimMetrics;
-use crate::kit::events::Recorder;
-use crate::kit::informer::Informer;
-use crate::kit::metrics::Metrics;
-use crate::kit::queue::Queue;
+use crate::controller::events::Recorder;
+use crate::controller::informer::Informer;
+use crate::controller::metrics::Metrics;
+use crate::controller::queue::Queue;
 use allot_reflector::Writes;
 
 fn pod(uid: &str) -> Value {

@@ -2,7 +2,7 @@ use allot_reflector::{Readable as _, everything};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::kit::clock::Clock;
+use crate::controller::clock::Clock;
 
 fn drain(evict: bool) -> Drain {
     Drain {

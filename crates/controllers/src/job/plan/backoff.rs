@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::failure::{Failures, has_failed};
 use super::observed::ObservedJob;
-use crate::kit::clock::{shifted, until};
-use crate::kit::meta;
+use crate::controller::clock::{shifted, until};
+use crate::controller::meta;
 
 /// Delay after the first failed pod; doubles with each further one (as upstream).
 const BACKOFF: Duration = Duration::from_secs(10);

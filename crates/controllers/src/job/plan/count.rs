@@ -10,7 +10,7 @@ use super::failure::{Failure, has_failed, judge_failure};
 use super::observed::ObservedJob;
 use super::verdict::Verdict;
 use super::{Decision, name};
-use crate::kit::meta;
+use crate::controller::meta;
 
 /// Limit of UIDs in `uncountedTerminatedPods`, to keep the object small.
 const MAX_UNCOUNTED: usize = 500;

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use serde_json::{Value, json};
 
-use crate::kit::meta;
+use crate::controller::meta;
 
 /// A pod counts as failed when it failed, or is being deleted before it finished and replacements
 /// do not wait for its end.

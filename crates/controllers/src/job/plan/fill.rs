@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use super::failure::Failures;
 use super::observed::ObservedJob;
 use super::{Decision, backoff, name};
-use crate::kit::meta;
+use crate::controller::meta;
 
 /// Pods created or deleted per pass at most.
 const BURST: usize = 500;

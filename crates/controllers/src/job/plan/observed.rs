@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use super::super::{INDEX, is_tracked};
 use super::failure::{Failure, Failures, has_failed, judge_failure, replaces_only_failed};
 use super::indexes::Indexes;
-use crate::kit::meta;
+use crate::controller::meta;
 
 /// The job and its pods, as they are.
 pub(super) struct ObservedJob<'a> {

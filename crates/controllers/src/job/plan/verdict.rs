@@ -7,7 +7,7 @@ use super::failure::{Failure, has_failed, judge_failure};
 use super::indexes::Indexes;
 use super::observed::ObservedJob;
 use super::{Conditions, Decision};
-use crate::kit::clock::{shifted, until};
+use crate::controller::clock::{shifted, until};
 
 /// The end of a job: its conditions, with reason and message.
 #[derive(Debug)]

@@ -97,7 +97,7 @@ fn tolerated_seconds_begin_with_the_pod_or_when_an_untimed_taint_was_seen() {
     let due = |added: Value, bound: i64| {
         let taint = json!({"key": "k", "effect": "NoExecute", "timeAdded": added});
         let condition = json!({
-            "type": "PodScheduled", "status": "True", "lastTransitionTime": crate::kit::clock::rfc3339(at(bound)),
+            "type": "PodScheduled", "status": "True", "lastTransitionTime": crate::controller::clock::rfc3339(at(bound)),
         });
         let pod = json!({
             "spec": {"containers": [], "tolerations": [tolerate]}, "status": {"conditions": [condition]},
@@ -106,7 +106,7 @@ fn tolerated_seconds_begin_with_the_pod_or_when_an_untimed_taint_was_seen() {
         let due = eviction(&[taint.unwrap()], &pod.unwrap(), at(50));
         due.map(|t| t.as_second() - at(0).as_second())
     };
-    let added = |second| json!(crate::kit::clock::rfc3339(at(second)));
+    let added = |second| json!(crate::controller::clock::rfc3339(at(second)));
     assert_eq!(due(added(20), 0), Some(30));
     assert_eq!(due(added(20), 30), Some(40));
     assert_eq!(due(Value::Null, 0), Some(60));

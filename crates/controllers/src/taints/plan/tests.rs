@@ -10,7 +10,7 @@ fn at(second: i64) -> Timestamp {
 }
 
 fn time(second: i64) -> String {
-    crate::kit::clock::rfc3339(at(second))
+    crate::controller::clock::rfc3339(at(second))
 }
 
 fn taint(effect: &str, second: i64) -> Value {

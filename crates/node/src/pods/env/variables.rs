@@ -16,17 +16,17 @@ pub(in crate::pods) struct Variables {
     bytes: usize,
 }
 
-/// How much may still be expanded.
+/// The bytes that expansions of variables may still produce.
 #[derive(Debug)]
-pub(in crate::pods) struct Room(usize);
+pub(in crate::pods) struct Budget(usize);
 
-impl Default for Room {
+impl Default for Budget {
     fn default() -> Self {
         Self(LARGEST)
     }
 }
 
-impl Room {
+impl Budget {
     fn take(&mut self, bytes: usize) -> Result<(), EnvError> {
         self.0 = self.0.checked_sub(bytes).ok_or(EnvError::TooLarge)?;
         Ok(())
@@ -83,8 +83,12 @@ impl Variables {
     ///
     /// # Errors
     /// The result takes more room than there is.
-    pub(in crate::pods) fn expand(&self, text: &str, room: &mut Room) -> Result<String, EnvError> {
-        self.expand_with(text, room, |name| Ok(format!("$({name})")))
+    pub(in crate::pods) fn expand(
+        &self,
+        text: &str,
+        budget: &mut Budget,
+    ) -> Result<String, EnvError> {
+        self.expand_with(text, budget, |name| Ok(format!("$({name})")))
     }
 
     /// The same, but references to unknown names are errors.
@@ -94,9 +98,9 @@ impl Variables {
     pub(in crate::pods) fn expand_known(
         &self,
         text: &str,
-        room: &mut Room,
+        budget: &mut Budget,
     ) -> Result<String, EnvError> {
-        self.expand_with(text, room, |name| {
+        self.expand_with(text, budget, |name| {
             Err(EnvError::NoVariable(name.to_owned()))
         })
     }
@@ -104,10 +108,10 @@ impl Variables {
     fn expand_with(
         &self,
         text: &str,
-        room: &mut Room,
+        budget: &mut Budget,
         unknown: impl Fn(&str) -> Result<String, EnvError>,
     ) -> Result<String, EnvError> {
-        room.take(text.len())?;
+        budget.take(text.len())?;
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
         // Looked for once: no reference ends after the last bracket.
@@ -127,7 +131,7 @@ impl Variables {
                     match self.places.get(name) {
                         Some(place) => {
                             let value = &self.list[*place].1;
-                            room.take(value.len())?;
+                            budget.take(value.len())?;
                             out.push_str(value);
                         }
                         None => out.push_str(&unknown(name)?),
@@ -161,7 +165,7 @@ mod tests {
     fn references_are_expanded_as_by_a_kubelet() {
         let env = of(&[("A", "1"), ("A", "2")]);
         let check = |text: &str, expected: &str| {
-            let expanded = env.expand(text, &mut Room::default());
+            let expanded = env.expand(text, &mut Budget::default());
             assert_eq!(expanded.unwrap(), expected, "{text}");
         };
         check("$(A)", "2");
@@ -188,16 +192,16 @@ mod tests {
         let doubled = (1..60).try_for_each(|number| {
             let before = number - 1;
             let text = format!("$(A{before})$(A{before})");
-            let value = env.expand(&text, &mut Room::default())?;
+            let value = env.expand(&text, &mut Budget::default())?;
             env.push(format!("A{number}"), value)
         });
         assert!(matches!(doubled, Err(EnvError::TooLarge)));
         assert!(env.bytes <= 2 * LARGEST);
-        let mut room = Room::default();
+        let mut budget = Budget::default();
         let (_, large) = env.iter().last().cloned().unwrap();
         let env = of(&[("L", &large)]);
-        let many = (0..1000).try_for_each(|_| env.expand("$(L)$(L)", &mut room).map(drop));
-        assert!(many.is_err(), "many arguments share the room");
+        let many = (0..1000).try_for_each(|_| env.expand("$(L)$(L)", &mut budget).map(drop));
+        assert!(many.is_err(), "many arguments share the budget");
     }
 
     /// The attack: each of many names was compared with all others, and each open bracket with the rest of its text. Both took
@@ -205,13 +209,13 @@ mod tests {
     #[test]
     fn many_names_and_open_brackets_cost_a_bounded_amount_of_work() {
         let mut env = Variables::default();
-        let mut room = Room::default();
+        let mut budget = Budget::default();
         for number in 0..300_000 {
-            let value = env.expand("$(A7)", &mut room).unwrap();
+            let value = env.expand("$(A7)", &mut budget).unwrap();
             env.push(format!("A{number}"), value).unwrap();
         }
         assert_eq!(env.lines().len(), 300_000);
         let open = "$(".repeat(3_000_000);
-        assert_eq!(env.expand(&open, &mut Room::default()).unwrap(), open);
+        assert_eq!(env.expand(&open, &mut Budget::default()).unwrap(), open);
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::Container;
 
-use super::super::env::{EnvError, Room, Variables};
+use super::super::env::{Budget, EnvError, Variables};
 use super::Volume;
 use super::subpath::{self, InvalidSubPath};
 use crate::error::{AtPath as _, PathError};
@@ -50,7 +50,7 @@ pub(in crate::pods) fn mounts(
     files: &Files,
     env: &Variables,
 ) -> Result<Vec<Mount>, MountError> {
-    let (mut mounts, mut room) = (Vec::new(), Room::default());
+    let (mut mounts, mut budget) = (Vec::new(), Budget::default());
     for mount in container.volume_mounts.iter().flatten() {
         let volume = volumes
             .get(&mount.name)
@@ -58,7 +58,7 @@ pub(in crate::pods) fn mounts(
         let expanded = mount
             .sub_path_expr
             .as_deref()
-            .map(|text| env.expand_known(text, &mut room))
+            .map(|text| env.expand_known(text, &mut budget))
             .transpose()?;
         let (mut source, mut layers, mut options) = (PathBuf::new(), Vec::new(), Vec::new());
         if volume.image && files.delegated.is_some() {

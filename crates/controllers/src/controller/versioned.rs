@@ -48,4 +48,4 @@ struct Head {
     metadata: ObjectMeta,
 }
 
-crate::kit::resource::dynamic!([T] Versioned<T>, metadata);
+crate::controller::resource::dynamic!([T] Versioned<T>, metadata);

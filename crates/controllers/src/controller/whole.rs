@@ -37,4 +37,4 @@ impl<K: Readable> Readable for Whole<K> {
     }
 }
 
-crate::kit::resource::like_inner!(Whole, typed);
+crate::controller::resource::like_inner!(Whole, typed);

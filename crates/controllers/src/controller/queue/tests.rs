@@ -1,7 +1,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
-use crate::kit::metrics::Metrics;
+use crate::controller::metrics::Metrics;
 
 fn queue() -> Queue<&'static str> {
     Queue::new("test", Metrics::new().queue("test"))
