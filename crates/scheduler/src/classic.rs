@@ -8,9 +8,11 @@
 //!
 //! Invariants: an exclusive claim is assumed for one pod at a time, also while the reservation is being written
 //! ([`claims`]); an instance of structured resources is allocated to one claim ([`structured`]); a published
-//! specification counts until a watch or an answer contradicts it ([`negotiations`]).
+//! specification counts until a watch or an answer contradicts it ([`negotiations`]); a claim is not deallocated before
+//! pods that can use it where it is allocated were tried ([`deferrals`]).
 
 pub mod claims;
+pub mod deferrals;
 pub mod discovery;
 pub mod negotiations;
 pub mod pod;
@@ -169,6 +171,8 @@ pub struct Classic {
     pub claims: claims::Claims,
     /// The PodSchedulingContexts by their pods.
     pub negotiations: negotiations::Negotiations,
+    /// The deallocations that wait until another pod was tried.
+    pub deferrals: deferrals::Deferrals,
     /// Structured resources and parameters.
     pub structured: structured::Structured,
     classes: FxHashMap<String, Arc<ResourceClass>>,
@@ -181,6 +185,7 @@ impl Classic {
             served,
             claims: claims::Claims::default(),
             negotiations: negotiations::Negotiations::default(),
+            deferrals: deferrals::Deferrals::default(),
             structured: structured::Structured::default(),
             classes: FxHashMap::default(),
         }

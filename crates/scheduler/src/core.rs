@@ -264,6 +264,7 @@ impl Core {
             Input::NotPreempted(victim) => self.victim_terminating(&victim, time),
             Input::Bound { pod, outcome } => self.bound(&pod, outcome, time),
         }
+        self.end_deferrals(time);
     }
 
     /// Decisions since the last call.

@@ -73,6 +73,13 @@ struct Entry {
     order: u64,
 }
 
+impl Entry {
+    /// Whether the pod is active or in backoff.
+    fn is_ready(&self) -> bool {
+        matches!(self.place, SubQueue::Active | SubQueue::Backoff { .. })
+    }
+}
+
 /// Highest priority first, then first in, first out.
 type Rank = (Reverse<i32>, u64, Uid);
 
@@ -309,10 +316,30 @@ impl Queue {
 
     /// Unschedulable or gated pods that use a claim.
     pub fn users_of_claim(&self, claim: &Key) -> Vec<Arc<PodInfo>> {
+        let users = self.users(claim, |e| !e.is_ready()).into_iter();
+        users.map(|e| e.pod.info.clone()).collect()
+    }
+
+    /// Active pods and pods in backoff that use a claim.
+    pub fn ready_users_of_claim(&self, claim: &Key) -> impl Iterator<Item = &QueuedPod> {
+        let users = self.users(claim, Entry::is_ready).into_iter();
+        users.map(|e| &e.pod)
+    }
+
+    fn users(&self, claim: &Key, which: impl Fn(&Entry) -> bool) -> Vec<&Entry> {
         let uids = self.by_claim.get(claim).into_iter().flatten();
-        let mut out: Vec<_> = uids.filter_map(|uid| self.entries.get(uid)).collect();
+        let mut out: Vec<_> = uids
+            .filter_map(|uid| self.entries.get(uid))
+            .filter(|e| which(e))
+            .collect();
         out.sort_unstable_by_key(|e| e.order);
-        out.into_iter().map(|e| e.pod.info.clone()).collect()
+        out
+    }
+
+    /// The pod, if it is active or in backoff.
+    pub fn ready(&self, uid: &str) -> Option<&QueuedPod> {
+        let entry = self.entries.get(uid).filter(|e| e.is_ready())?;
+        Some(&entry.pod)
     }
 }
 

@@ -17,9 +17,6 @@ use sim::classic::SimulatedCluster;
 
 /// How many seeds a plain test run takes; `ALLOT_SIMULATION_SEEDS` asks for more.
 const SEEDS: u64 = 40;
-/// Seeds whose pods do not settle, which is a fault of the scheduler that upstream has as well: pods that share a claim
-/// and need it on different nodes have it deallocated in turn, each before one that could use it is tried again.
-const LIVELOCKS: &[u64] = &[4];
 
 #[test]
 fn nothing_is_stuck_and_nothing_is_leaked() {
@@ -28,10 +25,6 @@ fn nothing_is_stuck_and_nothing_is_leaked() {
         return SimulatedCluster::run(seed);
     }
     for seed in 0..number("ALLOT_SIMULATION_SEEDS").unwrap_or(SEEDS) {
-        if LIVELOCKS.contains(&seed) {
-            eprintln!("seed {seed} is expected not to settle");
-            continue;
-        }
         eprintln!("seed {seed}");
         SimulatedCluster::run(seed);
     }

@@ -19,6 +19,10 @@ use crate::pod::{Key, PodInfo, Uid};
 use crate::selectors::Nodes;
 use crate::status::{NOT_AVAILABLE, Rejection};
 
+mod post_filter;
+
+pub use post_filter::Deallocation;
+
 const PLUGIN: Plugin = Plugin::DynamicResources;
 /// Why a pod waits after its specification was published; upstream's text.
 pub const WAITING: &str = "waiting for resource driver";
@@ -30,11 +34,29 @@ const UNSUITABLE: &str = "resourceclaim cannot be allocated for the node (unsuit
 /// What the scheduler allocated, and the driver of the claim's class.
 type Allocated = (String, Arc<Allocation>);
 
+/// A claim of a pod.
 #[derive(Debug)]
-struct PodClaim {
+pub struct PodClaim {
     key: Key,
     claim: Arc<ResourceClaim>,
     state: State,
+}
+
+impl PodClaim {
+    /// Namespace and name.
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// Whether the claim is allocated and can be used on a node.
+    pub fn is_allocated_on(&self, node: &NodeInfo) -> bool {
+        match &self.state {
+            State::Allocated(nodes) => nodes
+                .as_ref()
+                .is_none_or(|n| n.matches(&node.name, node.labels())),
+            State::Negotiated { .. } | State::Structured { .. } => false,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -235,51 +257,6 @@ impl PodClaims {
         Negotiation {
             publish: Some(spec),
             message: WAITING,
-        }
-    }
-
-    /// A claim to deallocate that no other pod uses, if a node was rejected because of a claim (PostFilter); with what
-    /// to publish before the deallocation. `attempt` varies the choice.
-    pub fn deallocation(
-        &self,
-        pod: &Uid,
-        rejected: &[&NodeInfo],
-        attempt: u32,
-    ) -> Option<(Arc<ResourceClaim>, Option<SchedulingSpec>)> {
-        let in_the_way = |c: &&PodClaim| {
-            let State::Allocated(Some(nodes)) = &c.state else {
-                return false;
-            };
-            let users = &c.claim.status.reserved_for;
-            // The driver chose the node of an immediate claim; that is not changed.
-            let movable = c.claim.spec.allocation_mode == AllocationMode::WaitForFirstConsumer;
-            movable
-                && users.iter().all(|u| *u.uid == **pod)
-                && rejected.iter().any(|n| !nodes.matches(&n.name, n.labels()))
-        };
-        let candidates: Vec<&PodClaim> = self.claims.iter().filter(in_the_way).collect();
-        let at = (attempt as usize).checked_rem(candidates.len())?;
-        let publish = (!self.spec.selected_node.is_empty()).then(|| self.without_selection());
-        Some((candidates[at].claim.clone(), publish))
-    }
-
-    /// What to publish when no node is feasible and a driver has excluded the selected node: otherwise the other
-    /// drivers go on allocating for it, and repeatedly take devices from a pod that could use that node and then has
-    /// them deallocated.
-    pub fn withdrawal(&self) -> Option<SchedulingSpec> {
-        let refuses = |unsuitable: &Option<Vec<String>>| {
-            unsuitable
-                .as_ref()
-                .is_some_and(|u| u.contains(&self.spec.selected_node))
-        };
-        let refused = self.pending().any(refuses) && !self.pending().all(refuses);
-        refused.then(|| self.without_selection())
-    }
-
-    fn without_selection(&self) -> SchedulingSpec {
-        SchedulingSpec {
-            selected_node: String::new(),
-            ..self.spec.clone()
         }
     }
 

@@ -13,6 +13,7 @@ use crate::core::{BindError, Core, Input as CoreInput, Time};
 use crate::{Config, Metrics};
 
 mod claims;
+mod deferrals;
 mod structured;
 
 const SERVED: Served = Served {

@@ -10,16 +10,21 @@ use super::{Core, Time};
 use crate::actions::{Action, Nominate, Rejected};
 use crate::assume_cache::Object;
 use crate::classic::claims::Change;
+use crate::classic::deferrals::Deferral;
 use crate::classic::negotiations::RetryReason;
-use crate::classic::pod::Negotiation;
+use crate::classic::pod::{Deallocation, Negotiation, PodClaim};
 use crate::classic::{self, Classic, Input, PodClaims, Served, key_of};
 use crate::config::Profile;
 use crate::framework::Plugin;
-use crate::hints::ClusterEvent;
+use crate::hints::{CLAIM, ClusterEvent};
 use crate::metrics::Outcome;
+use crate::node::NodeInfo;
 use crate::pod::{Key, PodInfo, Uid};
 use crate::queue::QueuedPod;
 use allot_reflector::Observed;
+
+/// Of how many pods that use a claim an attempt checks whether they can be placed where it is allocated.
+const MOST_USERS: usize = 64;
 
 impl Core {
     /// The server has classic kinds.
@@ -120,6 +125,9 @@ impl Core {
 
     fn observe_classic_claim(&mut self, claim: ResourceClaim, time: Time) {
         if let Some(classic) = &mut self.classic {
+            if claim.status.allocation.is_none() {
+                classic.deferrals.forget_claim(&key_of(&claim.metadata));
+            }
             let change = classic.claims.observe(Arc::new(claim));
             self.after_classic(&change, time);
         }
@@ -127,6 +135,7 @@ impl Core {
 
     fn forget_classic(&mut self, key: &Key, time: Time) {
         if let Some(classic) = &mut self.classic {
+            classic.deferrals.forget_claim(key);
             let change = classic.claims.observe_deleted(key);
             self.after_classic(&change, time);
         }
@@ -255,6 +264,76 @@ impl Core {
         };
         for task in tasks {
             classic.claims.assume_allocated(task, &pod.uid);
+        }
+    }
+
+    /// Chooses the claim whose deallocation may help a pod that fits nowhere; `rejected` are the nodes that fit otherwise.
+    pub(super) fn classic_deallocation(
+        &self,
+        pod: &PodInfo,
+        claims: &PodClaims,
+        rejected: &[&NodeInfo],
+        attempt: u32,
+    ) -> Option<Deallocation> {
+        let classic = self.classic.as_deref()?;
+        let deferral = |claim: &PodClaim| self.deferral(pod, claim, classic);
+        claims.deallocation(&pod.uid, rejected, attempt, classic, deferral)
+    }
+
+    /// Finds another pod that will be tried without a further event and can use a claim where it is allocated.
+    fn deferral(&self, pod: &PodInfo, claim: &PodClaim, classic: &Classic) -> Option<Deferral> {
+        let nodes = &self.cache.snapshot().nodes;
+        let nodes = nodes.iter().filter(|node| claim.is_allocated_on(node));
+        let nodes: Vec<&NodeInfo> = nodes.map(|node| &**node).collect();
+        let can_use = |other: &&QueuedPod| {
+            let Ok(Some(claims)) = PodClaims::prepare(&other.info, classic) else {
+                return false;
+            };
+            !claims.is_pending() && nodes.iter().any(|n| claims.filter(n, classic).is_ok())
+        };
+        let mut others = self
+            .queue
+            .ready_users_of_claim(claim.key())
+            .filter(|o| o.info.uid != pod.uid)
+            .filter(|o| !classic.deferrals.is_over(claim.key(), &o.info.uid))
+            .take(MOST_USERS);
+        let other = others.find(can_use)?;
+        tracing::debug!(claim = %claim.key(), pod = %other.info.key, "leaves the claim to a pod that can use it");
+        Some(Deferral {
+            claim: claim.key().clone(),
+            pod: other.info.uid.clone(),
+            attempts: other.attempts,
+        })
+    }
+
+    /// Tries pods again that waited until another pod was tried.
+    pub(super) fn end_deferrals(&mut self, time: Time) {
+        let Some(classic) = &mut self.classic else {
+            return;
+        };
+        let queue = &self.queue;
+        let waiting = classic.deferrals.end(|pod, attempts| {
+            let ready = queue.ready(pod);
+            ready.is_none_or(|queued| queued.attempts != attempts)
+        });
+        self.activate_waiting(waiting, time);
+    }
+
+    /// The pod is finished or does not exist any longer.
+    pub(super) fn forget_classic_pod(&mut self, pod: &PodInfo, time: Time) {
+        let Some(classic) = &mut self.classic else {
+            return;
+        };
+        classic.negotiations.forget(&pod.key);
+        let waiting = classic.deferrals.forget_pod(&pod.uid);
+        self.activate_waiting(waiting, time);
+    }
+
+    fn activate_waiting(&mut self, pods: Vec<Arc<PodInfo>>, time: Time) {
+        for pod in pods {
+            if self.queue.contains(&pod.uid) {
+                self.activate(&pod, CLAIM, time);
+            }
         }
     }
 

@@ -7,6 +7,8 @@ use allot_model::classic::objects::SchedulingSpec;
 use super::{Core, Time};
 use crate::actions::{Action, Nominate, Rejected};
 use crate::attempt::{Attempt, FitError, MOST_CHECKS, MOST_CHECKS_IN_GANG};
+use crate::classic::deferrals::Deferral;
+use crate::classic::pod::Deallocation;
 use crate::config::Profile;
 use crate::dra::ClaimCleanup;
 use crate::framework::{Plugin, PluginSet};
@@ -30,6 +32,8 @@ pub(super) struct SchedulingFailure {
     pub(super) cleanup: Option<ClaimCleanup>,
     /// The publication for drivers of classic claims.
     pub(super) publish: Option<SchedulingSpec>,
+    /// The deallocation of a classic claim that waits for another pod.
+    pub(super) deferral: Option<Deferral>,
     pub(super) victims: Option<(Arc<str>, Vec<Arc<PodInfo>>)>,
     /// All victims on the nominated node are terminating already.
     pub(super) victims_terminating: bool,
@@ -45,6 +49,7 @@ impl SchedulingFailure {
             nominate,
             cleanup: None,
             publish: None,
+            deferral: None,
             victims: None,
             victims_terminating: false,
         }
@@ -65,7 +70,7 @@ impl Core {
         let by: PluginSet = unplaced.nodes.iter().flatten().map(|r| r.plugin).collect();
         let mut after = Vec::new();
         let (mut cleanup, mut victims, mut nominate) = (None, None, Nominate::Keep);
-        let (mut publish, mut victims_terminating) = (None, false);
+        let (mut publish, mut deferral, mut victims_terminating) = (None, None, false);
         if profile.post_filters.contains(Plugin::DynamicResources) {
             let rejected = unplaced.nodes.iter().zip(nodes);
             let elsewhere: Vec<&NodeInfo> = rejected
@@ -76,9 +81,13 @@ impl Core {
                 .devices()
                 .and_then(|d| d.claim_to_deallocate(nodes, &elsewhere));
             if let (None, Some(classic)) = (&cleanup, attempt.classic()) {
-                cleanup = classic
-                    .deallocation(&attempt.pod.uid, &elsewhere, tries)
-                    .map(|(claim, publish)| ClaimCleanup::Classic(claim, publish));
+                match self.classic_deallocation(attempt.pod, classic, &elsewhere, tries) {
+                    Some(Deallocation::Now(claim, publish)) => {
+                        cleanup = Some(ClaimCleanup::Classic(claim, publish));
+                    }
+                    Some(Deallocation::Deferred(found)) => deferral = Some(found),
+                    None => {}
+                }
                 publish = classic.withdrawal().filter(|_| cleanup.is_none());
             }
             let has_claims = attempt.devices().is_some() || attempt.classic().is_some();
@@ -152,6 +161,7 @@ impl Core {
             nominate,
             cleanup,
             publish,
+            deferral,
             victims,
             victims_terminating,
         }
@@ -172,6 +182,7 @@ impl Core {
             nominate,
             cleanup,
             publish,
+            deferral,
             victims,
             victims_terminating: _,
         } = failure;
@@ -201,6 +212,9 @@ impl Core {
             nominate,
         })));
         self.queue.add_unschedulable(queued, by, time.now);
+        if let (Some(deferral), Some(classic)) = (deferral, &mut self.classic) {
+            classic.deferrals.begin(deferral, pod.clone());
+        }
         if let Some((node, victims)) = victims {
             self.preempt(&pod, node, victims, time);
         }

@@ -175,9 +175,7 @@ impl Core {
         self.victim_terminating(&pod.uid, time);
         self.inherited.remove(&pod.uid);
         self.cancel_pod(&pod.uid, "the pod does not exist any more", time);
-        if let Some(classic) = &mut self.classic {
-            classic.negotiations.forget(key);
-        }
+        self.forget_classic_pod(&pod, time);
         self.remove_pod_from_gang(&pod, time);
         let was_placed = self.cache.node_of(&pod.uid).is_some();
         self.cache.remove_pod(&pod.uid);

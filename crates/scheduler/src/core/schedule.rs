@@ -48,6 +48,12 @@ pub(super) struct Placed {
 impl Core {
     /// Tries the next pod. Returns whether there was one.
     pub fn schedule_one(&mut self, time: Time) -> bool {
+        let found = self.try_next(time);
+        self.end_deferrals(time);
+        found
+    }
+
+    fn try_next(&mut self, time: Time) -> bool {
         let Some(mut queued) = self.queue.pop(time.now) else {
             return false;
         };

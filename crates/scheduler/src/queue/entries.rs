@@ -39,10 +39,8 @@ impl Queue {
                 self.gated.insert(uid.clone());
             }
         }
-        if matches!(place, SubQueue::Unschedulable | SubQueue::Gated(_)) {
-            for claim in claim_keys(&pod.info) {
-                self.by_claim.entry(claim).or_default().insert(uid.clone());
-            }
+        for claim in claim_keys(&pod.info) {
+            self.by_claim.entry(claim).or_default().insert(uid.clone());
         }
         self.entries.insert(uid, Entry { pod, place, order });
     }
@@ -71,13 +69,11 @@ impl Queue {
                 self.gated.remove(&uid);
             }
         }
-        if matches!(entry.place, SubQueue::Unschedulable | SubQueue::Gated(_)) {
-            for claim in claim_keys(&entry.pod.info) {
-                if let Some(set) = self.by_claim.get_mut(&claim) {
-                    set.remove(&uid);
-                    if set.is_empty() {
-                        self.by_claim.remove(&claim);
-                    }
+        for claim in claim_keys(&entry.pod.info) {
+            if let Some(set) = self.by_claim.get_mut(&claim) {
+                set.remove(&uid);
+                if set.is_empty() {
+                    self.by_claim.remove(&claim);
                 }
             }
         }

@@ -91,10 +91,14 @@ fn a_gated_pod_stays_until_no_plugin_gates_it() {
     q.add(pod("a", 0), Some(Plugin::SchedulingGates), secs(0));
     assert!(popped(&mut q, secs(1000)).is_empty());
     q.activate("a", Some(Plugin::DynamicResources), "NodeAdd", secs(1));
-    assert_eq!(q.users_of_claim(&Key::new("ns", "claim-a")).len(), 1);
+    let claim = Key::new("ns", "claim-a");
+    assert_eq!(q.users_of_claim(&claim).len(), 1);
+    assert_eq!(q.ready_users_of_claim(&claim).count(), 0);
     q.activate("a", None, "NodeAdd", secs(2));
+    assert!(q.users_of_claim(&claim).is_empty());
+    assert_eq!(q.ready_users_of_claim(&claim).count(), 1);
     assert_eq!(popped(&mut q, secs(2)), ["a"]);
-    assert!(q.users_of_claim(&Key::new("ns", "claim-a")).is_empty());
+    assert_eq!(q.ready_users_of_claim(&claim).count(), 0);
 }
 
 #[test]
