@@ -12,7 +12,7 @@ use http_body::Body as HttpBody;
 use tokio::time::Instant;
 
 use crate::audit::RequestAudit;
-use crate::auth::{authorizer_attributes, certificate, credential, selected};
+use crate::auth::{authorizer_attributes, certificate, credential, selected, undecided};
 use crate::body::{Body, ReadDeadlines, text_response};
 use crate::config::Config;
 use crate::connections::Connection;
@@ -27,6 +27,7 @@ use crate::shares::owner;
 use crate::upload::Upload;
 use crate::{discovery, health, panics, rest};
 
+mod authorizers;
 mod client;
 mod head;
 mod page;
@@ -329,7 +330,7 @@ impl Server {
             }
             None => {
                 core.authenticator
-                    .authenticate(core, &mut request.headers)
+                    .authenticate(core, &request.info.path, &mut request.headers)
                     .await
             }
         };
@@ -363,9 +364,15 @@ impl Server {
             Ok(given) => *seat = Some(given),
             Err(refused) => return Ok(refused),
         }
-        let fields = selected(request);
-        let access = authorizer_attributes(request, fields.as_ref());
+        let selectors = selected(request);
+        let access = authorizer_attributes(request, &selectors);
         let decision = core.authorizer.decide(core, &access).await?;
+        if let (false, Some(error)) = (decision.allowed(), decision.error()) {
+            if let Some(trail) = audit {
+                trail.undecided();
+            }
+            return Err(undecided(&access, &error));
+        }
         if let Some(trail) = audit {
             trail.decided(decision.allowed(), decision.reason());
         }
