@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use allot_apiserver::admission::plugins::Plugin as AdmissionPlugin;
 use allot_apiserver::config::{
-    AuthorizationMode, Config, KubeletClient, NodePorts, ServiceAddresses, transport_security,
+    Config, KubeletClient, NodePorts, ServiceAddresses, transport_security,
 };
 use allot_apiserver::identity::{MASTERS, User};
 use allot_apiserver::keys::TokenKey;
@@ -16,7 +16,7 @@ use allot_apiserver::registry::RuntimeConfig;
 use allot_apiserver::{Server, serve};
 use allot_model::features::{Features, Release};
 use allot_store::{Backend, Embedded};
-use anyhow::{Context, bail};
+use anyhow::Context;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use futures::future::try_join_all;
@@ -24,6 +24,8 @@ use tokio_util::sync::CancellationToken;
 
 mod admission;
 mod audit;
+mod authentication;
+mod authorization;
 mod clients;
 mod flags;
 mod front_proxy;
@@ -58,14 +60,6 @@ pub struct Args {
     /// CA certificates, PEM, that verify client certificates in addition to that of the data directory
     #[arg(long, value_name = "FILE")]
     client_ca_file: Option<PathBuf>,
-    /// Authorizers in order: Node, RBAC, AlwaysAllow, AlwaysDeny
-    #[arg(
-        long,
-        value_name = "MODES",
-        value_delimiter = ',',
-        default_value = "Node,RBAC"
-    )]
-    authorization_mode: Vec<String>,
     /// Admission plugins to switch off
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     disable_admission_plugins: Vec<String>,
@@ -99,9 +93,10 @@ pub struct Args {
     /// Directives of the header Strict-Transport-Security: max-age=SECONDS, includeSubDomains, preload
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     strict_transport_security_directives: Vec<String>,
-    /// Requests without credentials are anonymous instead of refused
-    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
-    anonymous_auth: bool,
+    #[command(flatten)]
+    authorization: authorization::Args,
+    #[command(flatten)]
+    authentication: authentication::Args,
     #[command(flatten)]
     limits: limits::Args,
     #[command(flatten)]
@@ -282,7 +277,9 @@ pub async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<R
     write_private(&pki.join("admin.key"), &admin.key)?;
     let kubelet = authority.client(trust::KUBELET_CLIENT, &[])?;
     let token = administrator_token(&pki)?;
+    let authorizers = args.authorization.authorizers()?;
     let mut config = config(args)?;
+    config.authorization = authorizers.modes().to_vec();
     let mut administrator = User::new("admin", [MASTERS]);
     administrator.uid = "admin".to_owned();
     config.tokens.insert(token.clone(), administrator);
@@ -316,6 +313,8 @@ pub async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<R
         listeners.map(|it| serve::serve(server.clone(), it, tls.clone(), shutdown.clone()));
     let served: Vec<_> = served.collect();
     let follow = client_authorities.follow(server.clone(), tls, clients);
+    tokio::spawn(shutdown.clone().run_until_cancelled_owned(follow));
+    let follow = authorizers.follow(server.clone());
     tokio::spawn(shutdown.run_until_cancelled_owned(follow));
     let task = tokio::spawn(async move { try_join_all(served).await.map(drop) });
     Ok(Running {
@@ -342,19 +341,6 @@ fn config(args: &Args) -> anyhow::Result<Config> {
         Some(file) => static_tokens::read(file)?,
         None => BTreeMap::new(),
     };
-    let authorization = args
-        .authorization_mode
-        .iter()
-        .map(|mode| match mode.as_str() {
-            "Node" => Ok(AuthorizationMode::Node),
-            "RBAC" => Ok(AuthorizationMode::Rbac),
-            "AlwaysAllow" => Ok(AuthorizationMode::AlwaysAllow),
-            "AlwaysDeny" => Ok(AuthorizationMode::AlwaysDeny),
-            other => bail!(
-                "--authorization-mode: {other:?} is not one of Node, RBAC, AlwaysAllow, AlwaysDeny"
-            ),
-        })
-        .collect::<anyhow::Result<_>>()?;
     admission::check_plugins(
         &args.enable_admission_plugins,
         &args.disable_admission_plugins,
@@ -367,10 +353,12 @@ fn config(args: &Args) -> anyhow::Result<Config> {
     }
     Ok(Config {
         tokens,
-        authorization,
+        token_webhook: args.authentication.webhook()?,
         host_name: allot_election::host_name().to_owned(),
         features: args.features()?,
-        anonymous: args.anonymous_auth,
+        anonymous: args
+            .authentication
+            .anonymous(args.authorization.allows_all())?,
         runtime_config: RuntimeConfig::parse(&args.runtime_config.join(","))
             .map_err(|error| anyhow::anyhow!("--runtime-config: {error}"))?,
         disabled_admission: args.disable_admission_plugins.clone(),

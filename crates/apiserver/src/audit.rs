@@ -219,6 +219,12 @@ impl RequestAudit {
         annotations.insert(REASON.to_owned(), reason.to_owned());
     }
 
+    /// No authorizer has decided, and one has failed.
+    pub(crate) fn undecided(&mut self) {
+        let annotations = &mut self.event.annotations;
+        annotations.insert(REASON.to_owned(), "internal error".to_owned());
+    }
+
     /// The body of the request.
     pub(crate) fn sent(&mut self, body: &[u8]) {
         let Some(mut object) = object_of(body) else {

@@ -1,19 +1,27 @@
 //! Authentication and authorization.
 
+mod abac;
 mod authenticate;
 mod authorize;
 pub(crate) mod certificate;
 pub(crate) mod cover;
 pub(crate) mod credential;
+mod decision;
 mod impersonate;
 mod index;
+mod kept;
+pub(crate) mod metrics;
 pub(crate) mod node;
 pub mod policy;
+pub(crate) mod rules;
 mod token;
+mod token_webhook;
+mod webhook;
 
-pub use authenticate::Authenticator;
-pub use authorize::{Authorizer, AuthorizerAttributes, Decision};
-pub(crate) use authorize::{authorizer_attributes, selected, without_markup};
+pub use authenticate::{Authenticator, Refused};
+pub use authorize::{Authorizer, AuthorizerAttributes};
+pub(crate) use authorize::{Selectors, authorizer_attributes, selected, undecided, without_markup};
+pub use decision::{Decision, Verdict};
 pub use impersonate::Impersonation;
 pub use index::{Binding, Index, Rule, Scope, Subject};
 pub use token::{Bound, Life, Signer, TokenError};

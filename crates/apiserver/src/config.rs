@@ -11,10 +11,16 @@ use crate::limits::Limits;
 use crate::registry::RuntimeConfig;
 
 mod admission;
+pub mod authentication;
+pub mod authorization;
 mod front_proxy;
+mod kubeconfig;
 pub mod pod_security;
+mod token_webhook;
 mod tokens;
 
+pub use authentication::Anonymous;
+pub use authorization::AuthorizationMode;
 pub use front_proxy::{FrontProxy, RequestHeaders};
 pub(crate) use front_proxy::{Unusable, is_identity};
 
@@ -25,8 +31,10 @@ pub struct Config {
     pub runtime_config: RuntimeConfig,
     /// Static bearer tokens.
     pub tokens: BTreeMap<String, User>,
-    /// Requests without credentials get the identity `system:anonymous` instead of 401.
-    pub anonymous: bool,
+    /// The webhook that is asked about bearer tokens which the server does not know.
+    pub token_webhook: Option<TokenWebhook>,
+    /// Which requests without credentials get the identity `system:anonymous` instead of 401.
+    pub anonymous: Anonymous,
     /// Authorization modes in order.
     pub authorization: Vec<AuthorizationMode>,
     /// Admission plugins to enable in addition to the default ones.
@@ -64,6 +72,8 @@ pub struct Config {
 }
 
 pub use admission::AdmissionOptions;
+pub use kubeconfig::{Credential, Kubeconfig, Trusted};
+pub use token_webhook::TokenWebhook;
 pub use tokens::AccountTokens;
 
 /// How the server proves itself to kubelets.
@@ -77,25 +87,13 @@ pub struct KubeletClient {
     pub ca: Option<String>,
 }
 
-/// One authorizer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AuthorizationMode {
-    /// Node agents, by what runs on their node.
-    Node,
-    /// Roles and bindings.
-    Rbac,
-    /// Everything is allowed.
-    AlwaysAllow,
-    /// Nothing is allowed, but for the superusers.
-    AlwaysDeny,
-}
-
 impl Default for Config {
     fn default() -> Self {
         Config {
             runtime_config: RuntimeConfig::default(),
             tokens: BTreeMap::new(),
-            anonymous: true,
+            token_webhook: None,
+            anonymous: Anonymous::Everywhere,
             authorization: vec![AuthorizationMode::Node, AuthorizationMode::Rbac],
             enabled_admission: Vec::new(),
             disabled_admission: Vec::new(),

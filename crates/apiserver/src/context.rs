@@ -67,7 +67,7 @@ impl Core {
             authenticator: Authenticator::new(&config),
             impersonation: Impersonation::default(),
             admission: Admission {
-                authorizer: Authorizer::new(&config),
+                authorizer: Authorizer::new(&config, metrics.authorization.clone()),
                 dynamic,
                 pod_security: metrics.pod_security.clone(),
                 state: Arc::new(ServerState::new(backend, config)),

@@ -46,6 +46,8 @@ pub struct Metrics {
     pub flow: crate::flow::metrics::Metrics,
     /// The outcomes of health checks, which have a page of their own.
     pub slis: Slis,
+    /// Metrics of authorization.
+    pub authorization: crate::auth::metrics::Metrics,
     /// Metrics of pod security.
     pub pod_security: crate::admission::security::metrics::Metrics,
     registry: Registry,
@@ -169,6 +171,7 @@ impl Default for Metrics {
             sent,
             slis: Slis::default(),
             flow: crate::flow::metrics::Metrics::register(&mut registry),
+            authorization: crate::auth::metrics::Metrics::register(&mut registry),
             pod_security: crate::admission::security::metrics::Metrics::register(&mut registry),
             registry,
             process,

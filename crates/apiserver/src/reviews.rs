@@ -9,9 +9,9 @@ use allot_schema::types::Type;
 use http::Response;
 use serde_json::{Value, json};
 
-use crate::auth::{AuthorizerAttributes, Decision, Scope};
+use crate::auth::rules::Rights;
+use crate::auth::{AuthorizerAttributes, Refused, Scope};
 use crate::body::Body;
-use crate::config::AuthorizationMode;
 use crate::context::Call;
 use crate::encode::Respond as _;
 use crate::error::Result;
@@ -21,7 +21,7 @@ use crate::registry::Review;
 
 mod selectors;
 
-use selectors::{field_selector, ignored};
+use selectors::{field_selector, ignored, label_selector};
 
 /// The message for an unknown token.
 const UNKNOWN_TOKEN: &str = "invalid bearer token";
@@ -195,9 +195,13 @@ fn shown_metadata(call: &Call<'_>, metadata: &Value) -> BadValue {
 async fn access(call: &Call<'_>, user: &User, spec: &Value) -> Result<Value> {
     let (resource, other) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
     let fields = field_selector(&resource["fieldSelector"]);
+    let labels = label_selector(&resource["labelSelector"]);
     let access = if resource.is_object() {
+        let version = text(resource, &["version"]);
         AuthorizerAttributes {
+            version: if version.is_empty() { "*" } else { version },
             fields: fields.as_ref(),
+            labels: labels.as_ref(),
             subresource: text(resource, &["subresource"]),
             namespace: text(resource, &["namespace"]),
             name: text(resource, &["name"]),
@@ -213,16 +217,17 @@ async fn access(call: &Call<'_>, user: &User, spec: &Value) -> Result<Value> {
     };
     let decision = call.core.authorizer.decide(call.core, &access).await?;
     let mut status = json!({"allowed": decision.allowed()});
-    let (Decision::Allow(reason) | Decision::NoOpinion(reason)) = decision;
-    if !reason.is_empty() {
-        status["reason"] = reason.into();
+    if decision.denied() {
+        status["denied"] = true.into();
     }
-    let ignored: Vec<String> = ["fieldSelector", "labelSelector"]
-        .into_iter()
-        .filter_map(|key| ignored(key, &resource[key]))
-        .collect();
-    if !ignored.is_empty() {
-        status["evaluationError"] = ignored.join("; ").into();
+    if !decision.reason().is_empty() {
+        status["reason"] = decision.reason().into();
+    }
+    let keys = ["fieldSelector", "labelSelector"].into_iter();
+    let unused = keys.filter_map(|key| ignored(key, &resource[key]));
+    let errors: Vec<String> = decision.error().into_iter().chain(unused).collect();
+    if !errors.is_empty() {
+        status["evaluationError"] = errors.join("; ").into();
     }
     Ok(status)
 }
@@ -234,33 +239,42 @@ async fn rules(call: &Call<'_>, namespace: &str) -> Result<Value> {
             "no namespace on request",
         ));
     }
-    let index = call.core.authorizer.index(call.core).await?;
-    let held = index.rules_for(&call.request.user, Scope::Namespace(namespace));
+    let (core, user) = (call.core, &call.request.user);
+    let rights = core.authorizer.rights(core, user, namespace).await?;
     let (mut urls, mut resources, mut size) = (Vec::new(), Vec::new(), 0);
-    for rule in &held {
-        size += rule.size();
-        if size > MOST_RULES {
-            break;
-        }
-        match rule.urls.is_empty() {
-            true => resources.push(rule.to_json()),
-            false => urls.push(rule.to_json()),
+    let mut errors = Vec::new();
+    for rights in &rights {
+        let held = match rights {
+            Rights::Roles(index) => index.rules_for(user, Scope::Namespace(namespace)),
+            Rights::Rules(rules) => rules.iter().collect(),
+            Rights::Unknown(why) if errors.contains(why) => continue,
+            Rights::Unknown(why) => {
+                errors.push(*why);
+                continue;
+            }
+        };
+        for rule in held {
+            size += rule.size();
+            if size > MOST_RULES {
+                break;
+            }
+            match rule.urls.is_empty() {
+                true => resources.push(rule.to_json()),
+                false => urls.push(rule.to_json()),
+            }
         }
     }
-    // What a node may do follows from its pods: it cannot be listed.
-    let by_graph = call.request.user.node_identity().is_some()
-        && call
-            .core
-            .config
-            .authorization
-            .contains(&AuthorizationMode::Node);
     let mut status = json!({
-        "resourceRules": resources, "nonResourceRules": urls, "incomplete": by_graph || size > MOST_RULES,
+        "resourceRules": resources, "nonResourceRules": urls,
+        "incomplete": !errors.is_empty() || size > MOST_RULES,
     });
-    if by_graph {
-        status["evaluationError"] = "node authorizer does not support user rule resolution".into();
-    } else if size > MOST_RULES {
-        status["evaluationError"] = "there are too many rules to tell all of them".into();
+    if errors.is_empty() && size > MOST_RULES {
+        errors.push("there are too many rules to tell all of them");
+    }
+    match &errors[..] {
+        [] => {}
+        [one] => status["evaluationError"] = (*one).into(),
+        many => status["evaluationError"] = format!("[{}]", many.join(", ")).into(),
     }
     Ok(status)
 }
@@ -290,8 +304,19 @@ async fn token(call: &Call<'_>, review: &Value) -> Result<Value> {
             }
             // Upstream calls two authenticators, the first of which does not support such tokens; equal errors are
             // merged.
-            Err(error) if error == UNKNOWN_TOKEN => json!({"user": {}, "error": error}),
-            Err(error) => json!({"user": {}, "error": format!("[{UNKNOWN_TOKEN}, {error}]")}),
+            Err(Refused { own, webhook }) => {
+                let mut errors = vec![UNKNOWN_TOKEN];
+                for error in [own.as_str(), webhook.as_str()] {
+                    if !error.is_empty() && !errors.contains(&error) {
+                        errors.push(error);
+                    }
+                }
+                let error = match errors[..] {
+                    [one] => one.to_owned(),
+                    _ => format!("[{}]", errors.join(", ")),
+                };
+                json!({"user": {}, "error": error})
+            }
         },
     )
 }

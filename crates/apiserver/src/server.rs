@@ -11,7 +11,7 @@ use http_body::Body as HttpBody;
 use tokio::time::Instant;
 
 use crate::audit::RequestAudit;
-use crate::auth::{authorizer_attributes, certificate, credential, selected};
+use crate::auth::{authorizer_attributes, certificate, credential, selected, undecided};
 use crate::body::{Body, text_response};
 use crate::config::Config;
 use crate::connections::Connection;
@@ -25,6 +25,7 @@ use crate::shares::owner;
 use crate::upload::Upload;
 use crate::{discovery, health, panics, rest};
 
+mod authorizers;
 mod client;
 mod finish;
 mod head;
@@ -251,9 +252,15 @@ impl Server {
             Ok(given) => *seat = Some(given),
             Err(refused) => return Ok(refused),
         }
-        let fields = selected(request);
-        let access = authorizer_attributes(request, fields.as_ref());
+        let selectors = selected(request);
+        let access = authorizer_attributes(request, &selectors);
         let decision = core.authorizer.decide(core, &access).await?;
+        if let (false, Some(error)) = (decision.allowed(), decision.error()) {
+            if let Some(trail) = audit {
+                trail.undecided();
+            }
+            return Err(undecided(&access, &error));
+        }
         if let Some(trail) = audit {
             trail.decided(decision.allowed(), decision.reason());
         }
@@ -321,7 +328,7 @@ async fn authenticated(
         }
         None => {
             core.authenticator
-                .authenticate(core, &mut request.headers)
+                .authenticate(core, &request.info.path, &mut request.headers)
                 .await
         }
     }

@@ -1,5 +1,7 @@
 //! Reaching a webhook: over HTTPS, by URL or through a service.
 
+mod reviewer;
+
 use std::sync::Arc;
 
 use allot_store::Backend;
@@ -13,12 +15,15 @@ use parking_lot::Mutex;
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
 use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 
 use crate::dial::{self, Reach};
 use crate::limits::MAX_BODY;
 use crate::object::text;
 use crate::remote;
+
+pub(crate) use reviewer::{ReviewError, Reviewer};
 
 /// The port of a webhook that names none.
 const PORT: u16 = 443;
@@ -64,7 +69,11 @@ pub(crate) struct Client {
     path: String,
     /// Namespace and name of the service behind the host.
     service: Option<(String, String)>,
-    tls: Result<Arc<ClientConfig>, String>,
+    /// None: without TLS.
+    tls: Result<Option<Arc<ClientConfig>>, String>,
+    /// The name in the certificate.
+    server_name: String,
+    agent: &'static str,
     idle: Mutex<Vec<Connection>>,
 }
 
@@ -95,6 +104,7 @@ impl Client {
             .decode(text(config, &["caBundle"]))
             .unwrap_or_default();
         Client {
+            server_name: host.clone(),
             host,
             port: port.unwrap_or(PORT),
             path: if path.starts_with('/') {
@@ -103,7 +113,8 @@ impl Client {
                 format!("/{path}")
             },
             service,
-            tls: remote::tls(&bundle, None),
+            tls: remote::tls(&bundle, None).map(Some),
+            agent: "kube-apiserver-admission",
             idle: Mutex::default(),
         }
     }
@@ -132,9 +143,9 @@ impl Client {
         let body = Bytes::from(review.to_string());
         let exchange = async {
             let (code, body) = self
-                .exchange(backend, &target, body)
+                .exchange(backend, &target, body, None)
                 .await
-                .map_err(|it| failed(&it))?;
+                .map_err(|it| failed(&it.text))?;
             answer(code, &body)
         };
         tokio::time::timeout(timeout, exchange)
@@ -147,7 +158,8 @@ impl Client {
         backend: &dyn Backend,
         target: &str,
         body: Bytes,
-    ) -> Result<(u16, Bytes), String> {
+        authorization: Option<&HeaderValue>,
+    ) -> Result<(u16, Bytes), CallError> {
         // One that waits may have been closed meanwhile: then the webhook has not seen the request.
         loop {
             let waiting = self.idle.lock().pop();
@@ -155,14 +167,15 @@ impl Client {
             if connection.ready().await.is_err() {
                 continue;
             }
-            match self.send(connection, target, body.clone()).await {
+            let body = body.clone();
+            match self.send(connection, target, body, authorization).await {
                 Err(error) if error.is_canceled() || error.is_closed() => {}
-                outcome => return outcome.map_err(|error| error.to_string()),
+                outcome => return outcome.map_err(CallError::from),
             }
         }
         let connection = self.connect(backend).await?;
-        let outcome = self.send(connection, target, body).await;
-        outcome.map_err(|error| error.to_string())
+        let outcome = self.send(connection, target, body, authorization).await;
+        outcome.map_err(CallError::from)
     }
 
     async fn send(
@@ -170,6 +183,7 @@ impl Client {
         mut connection: Connection,
         target: &str,
         body: Bytes,
+        authorization: Option<&HeaderValue>,
     ) -> Result<(u16, Bytes), hyper::Error> {
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = http::Method::POST;
@@ -180,8 +194,10 @@ impl Client {
         headers.insert(header::CONTENT_TYPE, json);
         let accepted = HeaderValue::from_static("application/json, */*");
         headers.insert(header::ACCEPT, accepted);
-        let agent = HeaderValue::from_static("kube-apiserver-admission");
-        headers.insert(header::USER_AGENT, agent);
+        headers.insert(header::USER_AGENT, HeaderValue::from_static(self.agent));
+        if let Some(authorization) = authorization {
+            headers.insert(header::AUTHORIZATION, authorization.clone());
+        }
         if let Ok(host) = HeaderValue::from_str(&self.address()) {
             headers.insert(header::HOST, host);
         }
@@ -214,22 +230,60 @@ impl Client {
         let stream = dial::connect(&host, port, reach).await.map_err(|error| {
             format!("dial tcp {host}:{port}: connect: {}", remote::in_go(&error))
         })?;
-        let name = self.host.trim_matches(['[', ']']).to_owned();
+        let Some(tls) = tls else {
+            return speak(stream).await;
+        };
+        let name = self.server_name.trim_matches(['[', ']']).to_owned();
         let name = ServerName::try_from(name).map_err(|error| error.to_string())?;
         let stream = TlsConnector::from(tls)
             .connect(name, stream)
             .await
             .map_err(|error| remote::in_go(&error))?;
-        let (sender, connection) = handshake(TokioIo::new(stream))
-            .await
-            .map_err(|error| error.to_string())?;
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "connection to a webhook ended");
-            }
-        });
-        Ok(sender)
+        speak(stream).await
     }
+}
+
+/// Why a call got no answer.
+struct CallError {
+    text: String,
+    /// The webhook has closed the connection: it may be about to start.
+    is_reset: bool,
+}
+
+impl From<String> for CallError {
+    fn from(text: String) -> Self {
+        CallError {
+            text,
+            is_reset: false,
+        }
+    }
+}
+
+impl From<hyper::Error> for CallError {
+    fn from(error: hyper::Error) -> Self {
+        let source = std::error::Error::source(&error);
+        let source = source.and_then(|it| it.downcast_ref::<std::io::Error>());
+        CallError {
+            is_reset: source.is_some_and(|it| it.kind() == std::io::ErrorKind::ConnectionReset),
+            text: error.to_string(),
+        }
+    }
+}
+
+/// Begins HTTP on a stream.
+async fn speak<S>(stream: S) -> Result<Connection, String>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (sender, connection) = handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| error.to_string())?;
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "connection to a webhook ended");
+        }
+    });
+    Ok(sender)
 }
 
 /// The part of a text of a webhook that errors contain: the webhook can write texts of any length.
@@ -239,35 +293,43 @@ pub(crate) fn excerpt(text: &str) -> &str {
 
 /// The body of a response, or an error for its status code.
 fn answer(code: u16, body: &[u8]) -> Result<Value, String> {
-    if !(200..=206).contains(&code) {
-        let status = serde_json::from_slice::<Value>(body).unwrap_or_default();
-        if status["kind"] == "Status" {
-            let message = text(&status, &["message"]);
-            return Err(excerpt(message).to_owned());
-        }
-        let beginning = &body[..body.len().min(MAX_EXCERPT)];
-        let said = String::from_utf8_lossy(beginning).trim().to_owned();
-        let said = if said.is_empty() {
-            "unknown".to_owned()
-        } else {
-            said
-        };
-        return Err(match code {
-            400 => "the server rejected our request for an unknown reason".to_owned(),
-            401 => "the server has asked for the client to provide credentials".to_owned(),
-            403 => said,
-            404 => "the server could not find the requested resource".to_owned(),
-            405 => "the server does not allow this method on the requested resource".to_owned(),
-            503 => "the server is currently unable to handle the request".to_owned(),
-            504 => "the server was unable to return a response in the time allotted, but may still be processing the \
-                    request"
-                .to_owned(),
-            500.. => format!("an error on the server ({said:?}) has prevented the request from succeeding"),
-            _ => format!("the server responded with the status code {code} but did not return more information"),
-        });
+    if let Some(error) = refusal(code, body) {
+        return Err(error);
     }
     serde_json::from_slice(body)
         .map_err(|error| format!("couldn't get version/kind; json parse error: {error}"))
+}
+
+/// The error in a response, if its status code is one.
+fn refusal(code: u16, body: &[u8]) -> Option<String> {
+    if (200..=206).contains(&code) {
+        return None;
+    }
+    let status = serde_json::from_slice::<Value>(body).unwrap_or_default();
+    if status["kind"] == "Status" {
+        let message = text(&status, &["message"]);
+        return Some(excerpt(message).to_owned());
+    }
+    let beginning = &body[..body.len().min(MAX_EXCERPT)];
+    let said = String::from_utf8_lossy(beginning).trim().to_owned();
+    let said = if said.is_empty() {
+        "unknown".to_owned()
+    } else {
+        said
+    };
+    Some(match code {
+        400 => "the server rejected our request for an unknown reason".to_owned(),
+        401 => "the server has asked for the client to provide credentials".to_owned(),
+        403 => said,
+        404 => "the server could not find the requested resource".to_owned(),
+        405 => "the server does not allow this method on the requested resource".to_owned(),
+        503 => "the server is currently unable to handle the request".to_owned(),
+        504 => "the server was unable to return a response in the time allotted, but may still be processing the \
+                request"
+            .to_owned(),
+        500.. => format!("an error on the server ({said:?}) has prevented the request from succeeding"),
+        _ => format!("the server responded with the status code {code} but did not return more information"),
+    })
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 mod api {
     pub mod access;
     pub mod answers;
+    pub mod authorizers;
     pub mod bootstrap;
     pub mod clients;
     pub mod conformance;

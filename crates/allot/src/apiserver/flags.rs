@@ -26,8 +26,6 @@ pub(super) fn shown(args: &Args) -> BTreeMap<&'static str, String> {
             "advertise-address",
             advertised.map(|it| it.to_string()).unwrap_or_default(),
         ),
-        ("anonymous-auth", args.anonymous_auth.to_string()),
-        ("authorization-mode", list(&args.authorization_mode)),
         ("client-ca-file", path(&args.client_ca_file)),
         ("data-dir", path(&args.data_dir)),
         (
@@ -63,6 +61,8 @@ pub(super) fn shown(args: &Args) -> BTreeMap<&'static str, String> {
     ];
     let all = own.into_iter().chain(args.limits.shown());
     let all = all.chain(args.audit.shown());
+    let all = all.chain(args.authorization.shown());
+    let all = all.chain(args.authentication.shown());
     let all = all.chain(args.front_proxy.shown());
     let all = all.chain(args.tokens.shown());
     all.chain(args.admission.shown()).collect()

@@ -9,7 +9,8 @@ use serde_json::Value;
 
 use super::credential;
 use super::token::{Bound, LEEWAY, Signer, TokenError};
-use crate::config::Config;
+use super::token_webhook::TokenWebhook;
+use crate::config::{Anonymous, Config};
 use crate::error::{ApiError, Result};
 use crate::identity::{SERVICE_ACCOUNT_PREFIX, SERVICE_ACCOUNTS, User};
 use crate::object::meta;
@@ -20,8 +21,18 @@ const EXTRA: &str = "authentication.kubernetes.io/";
 /// Proves identities.
 pub struct Authenticator {
     tokens: BTreeMap<String, User>,
-    anonymous: bool,
+    anonymous: Anonymous,
     signer: Result<Signer, TokenError>,
+    webhook: Option<Result<TokenWebhook, String>>,
+}
+
+/// Why a token proves no identity, for a token review.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// What the server itself finds.
+    pub own: String,
+    /// What the webhook for tokens says; empty if it says nothing.
+    pub webhook: String,
 }
 
 impl Authenticator {
@@ -29,8 +40,9 @@ impl Authenticator {
     pub fn new(config: &Config) -> Self {
         Authenticator {
             tokens: config.tokens.clone(),
-            anonymous: config.anonymous,
+            anonymous: config.anonymous.clone(),
             signer: Signer::new(&config.account_tokens),
+            webhook: config.token_webhook.as_ref().map(TokenWebhook::new),
         }
     }
 
@@ -44,11 +56,16 @@ impl Authenticator {
             .map_err(|error| Status::internal(&error.to_string()).into())
     }
 
-    /// The identity of the credentials in the headers. A token in a WebSocket subprotocol is removed from them.
+    /// The identity of the credentials in the headers of a request for a path. A token in a WebSocket subprotocol is removed from them.
     ///
     /// # Errors
     /// 401 for a wrong token, and without any where anonymous requests are not allowed.
-    pub async fn authenticate(&self, core: &ServerState, headers: &mut HeaderMap) -> Result<User> {
+    pub async fn authenticate(
+        &self,
+        core: &ServerState,
+        path: &str,
+        headers: &mut HeaderMap,
+    ) -> Result<User> {
         let unauthorized = || ApiError::from(Status::unauthorized("Unauthorized"));
         match credential::bearer(headers).map_err(|_| unauthorized())? {
             Some(token) => {
@@ -60,18 +77,56 @@ impl Authenticator {
                 credential::forget(headers);
                 Ok(user)
             }
-            None if self.anonymous => Ok(User::anonymous()),
+            None if self.anonymous.may_ask(path) => Ok(User::anonymous()),
             None => Err(unauthorized()),
         }
     }
 
-    /// The identity behind a token and the audiences it is meant for.
+    /// Whether the webhook that these options describe can be called.
+    ///
+    /// # Errors
+    /// Certificates or keys of its client cannot be used.
+    pub fn check(webhook: &crate::config::TokenWebhook) -> Result<(), String> {
+        TokenWebhook::new(webhook).map(drop)
+    }
+
+    /// The identity behind a token and the audiences it is meant for. A webhook is asked about tokens that the server does not know.
     ///
     /// `audiences` are those that the caller accepts; the API server's own if empty.
     ///
     /// # Errors
-    /// Text for a token review.
+    /// Texts for a token review.
     pub async fn token(
+        &self,
+        core: &ServerState,
+        token: &str,
+        audiences: &[String],
+    ) -> Result<(User, Vec<String>), Refused> {
+        let own = match self.own_token(core, token, audiences).await {
+            Ok(identity) => return Ok(identity),
+            Err(why) => why,
+        };
+        let webhook = match (&self.webhook, &self.signer) {
+            (None, _) => String::new(),
+            (Some(Err(why)), _) => why.clone(),
+            (Some(Ok(_)), Err(why)) => why.to_string(),
+            (Some(Ok(webhook)), Ok(signer)) => {
+                let names = signer.options().audiences();
+                let accepted = if audiences.is_empty() {
+                    names
+                } else {
+                    audiences
+                };
+                match webhook.identity(core, token, accepted, names).await {
+                    Ok(identity) => return Ok(identity),
+                    Err(why) => why,
+                }
+            }
+        };
+        Err(Refused { own, webhook })
+    }
+
+    async fn own_token(
         &self,
         core: &ServerState,
         token: &str,

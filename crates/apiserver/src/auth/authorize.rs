@@ -1,16 +1,23 @@
-//! What an identity may do: authorizers in order; the first that allows decides.
+//! What an identity may do: authorizers in order; the first that allows or denies decides.
 
 use std::sync::Arc;
 
 use allot_apimachinery::Status;
 use allot_apimachinery::fields::FieldSelector;
 use allot_apimachinery::gvk::GroupResource;
+use allot_apimachinery::labels::Selector;
 use allot_apimachinery::quote::quote;
+use allot_model::features::Release;
 use allot_store::Watcher;
+use arc_swap::ArcSwap;
+use prometheus_client::metrics::counter::Counter;
 use tokio::sync::Mutex;
 
+use super::decision::{Decision, Verdict};
 use super::index::{Index, Part};
-use super::node;
+use super::metrics::Metrics;
+use super::webhook::Webhook;
+use super::{abac, node};
 use crate::config::{AuthorizationMode, Config};
 use crate::error::{ApiError, Result};
 use crate::identity::{MASTERS, User};
@@ -28,6 +35,8 @@ pub struct AuthorizerAttributes<'a> {
     pub is_resource: bool,
     /// API group.
     pub group: &'a str,
+    /// API version; `*` for all of them.
+    pub version: &'a str,
     /// Plural name.
     pub resource: &'a str,
     /// Subresource, or empty.
@@ -40,6 +49,8 @@ pub struct AuthorizerAttributes<'a> {
     pub path: &'a str,
     /// The field selector of a list, watch or deletecollection.
     pub fields: Option<&'a FieldSelector>,
+    /// The label selector of such a request.
+    pub labels: Option<&'a Selector>,
 }
 
 impl<'a> AuthorizerAttributes<'a> {
@@ -50,12 +61,14 @@ impl<'a> AuthorizerAttributes<'a> {
             verb,
             is_resource: true,
             group,
+            version: "*",
             resource,
             subresource: "",
             namespace: "",
             name: "",
             path: "",
             fields: None,
+            labels: None,
         }
     }
 
@@ -63,9 +76,15 @@ impl<'a> AuthorizerAttributes<'a> {
     pub fn path(user: &'a User, verb: &'a str, path: &'a str) -> Self {
         AuthorizerAttributes {
             is_resource: false,
+            version: "",
             path,
             ..AuthorizerAttributes::resource(user, verb, "", "")
         }
+    }
+
+    /// Whether it changes nothing.
+    pub(super) fn is_read_only(&self) -> bool {
+        matches!(self.verb, "get" | "list" | "watch")
     }
 
     /// `resource` or `resource/subresource`.
@@ -114,44 +133,50 @@ impl<'a> AuthorizerAttributes<'a> {
     }
 }
 
-/// The decision of an authorizer, with the reason.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Decision {
-    /// Allowed.
-    Allow(String),
-    /// No rule allows it.
-    NoOpinion(String),
-}
-
-impl Decision {
-    /// Whether some authorizer allows it; nothing else does.
-    pub fn allowed(&self) -> bool {
-        matches!(self, Decision::Allow(_))
-    }
-
-    /// Why, or why not.
-    pub fn reason(&self) -> &str {
-        match self {
-            Decision::Allow(reason) | Decision::NoOpinion(reason) => reason,
-        }
-    }
-
-    /// Success if it is allowed.
-    ///
-    /// # Errors
-    /// 403 with upstream's text.
-    pub(crate) fn required(&self, attributes: &AuthorizerAttributes<'_>) -> Result<()> {
-        match self {
-            Decision::Allow(_) => Ok(()),
-            Decision::NoOpinion(reason) => Err(forbidden(attributes, reason)),
-        }
-    }
-}
-
 /// The authorizers of a server, in order.
 pub struct Authorizer {
-    modes: Vec<AuthorizationMode>,
+    steps: ArcSwap<Vec<Step>>,
+    metrics: Metrics,
     cache: Mutex<Option<Cache>>,
+}
+
+/// One authorizer.
+pub(super) struct Step {
+    pub(super) judge: Judge,
+    allowed: Counter,
+    denied: Counter,
+}
+
+/// The kinds of authorizers.
+pub(super) enum Judge {
+    AlwaysAllow,
+    AlwaysDeny,
+    Node,
+    Rbac,
+    Abac(Arc<crate::config::authorization::abac::Policies>),
+    Webhook(Box<Webhook>),
+}
+
+impl Step {
+    fn new(mode: &AuthorizationMode, metrics: &Metrics) -> Result<Self, String> {
+        let [allowed, denied] = metrics.decisions(mode.kind(), mode.name());
+        let judge = match mode {
+            AuthorizationMode::AlwaysAllow => Judge::AlwaysAllow,
+            AuthorizationMode::AlwaysDeny => Judge::AlwaysDeny,
+            AuthorizationMode::Node => Judge::Node,
+            AuthorizationMode::Rbac => Judge::Rbac,
+            AuthorizationMode::Abac(policies) => Judge::Abac(Arc::clone(policies)),
+            AuthorizationMode::Webhook(options) => {
+                let webhook = Webhook::new(Arc::clone(options), metrics.clone())?;
+                Judge::Webhook(Box::new(webhook))
+            }
+        };
+        Ok(Step {
+            judge,
+            allowed,
+            denied,
+        })
+    }
 }
 
 /// The roles and bindings, and watchers that report changes of them.
@@ -183,15 +208,44 @@ impl Cache {
 }
 
 impl Authorizer {
-    /// The authorizers that the options of the server name.
-    pub fn new(config: &Config) -> Self {
+    /// The authorizers that the options of the server name. If one cannot be made, which [`Authorizer::check`] tells before, none
+    /// but superusers may do anything.
+    pub fn new(config: &Config, metrics: Metrics) -> Self {
+        let steps = steps(&config.authorization, &metrics).unwrap_or_else(|error| {
+            tracing::error!(error, "there is no authorizer");
+            Vec::new()
+        });
         Authorizer {
-            modes: config.authorization.clone(),
+            steps: ArcSwap::from_pointee(steps),
+            metrics,
             cache: Mutex::new(None),
         }
     }
 
-    /// The decision of the first authorizer that allows the access; otherwise the reasons of all.
+    /// Whether authorizers can be made of the options.
+    ///
+    /// # Errors
+    /// Keys or certificates of a webhook's client cannot be used.
+    pub fn check(modes: &[AuthorizationMode]) -> Result<(), String> {
+        steps(modes, &Metrics::default()).map(drop)
+    }
+
+    /// Replaces the authorizers; decisions that are being made are not changed.
+    ///
+    /// # Errors
+    /// As [`Authorizer::check`]; then nothing changes.
+    pub fn replace(&self, modes: &[AuthorizationMode]) -> Result<(), String> {
+        let steps = steps(modes, &self.metrics)?;
+        self.steps.store(Arc::new(steps));
+        Ok(())
+    }
+
+    /// The authorizers as they are now.
+    pub(super) fn steps(&self) -> Arc<Vec<Step>> {
+        self.steps.load_full()
+    }
+
+    /// The decision of the first authorizer that allows or denies the access; otherwise the reasons of all.
     ///
     /// # Errors
     /// Those of the store.
@@ -201,25 +255,36 @@ impl Authorizer {
         attributes: &AuthorizerAttributes<'_>,
     ) -> Result<Decision> {
         if attributes.user.in_group(MASTERS) {
-            return Ok(Decision::Allow(String::new()));
+            return Ok(Decision::allow(""));
         }
-        let mut reasons = Vec::new();
-        for mode in &self.modes {
-            let decision = match mode {
-                AuthorizationMode::AlwaysAllow => Decision::Allow(String::new()),
-                AuthorizationMode::AlwaysDeny => {
-                    Decision::NoOpinion("Everything is forbidden.".to_owned())
-                }
-                AuthorizationMode::Node => node::decide(core, attributes).await?,
-                AuthorizationMode::Rbac => self.index(core).await?.decide(attributes),
+        let (mut reasons, mut errors) = (Vec::new(), Vec::new());
+        for step in self.steps().iter() {
+            let decision = match &step.judge {
+                Judge::AlwaysAllow => Decision::allow(""),
+                Judge::AlwaysDeny => Decision::no_opinion("Everything is forbidden."),
+                Judge::Node => node::decide(core, attributes).await?,
+                Judge::Rbac => self.index(core).await?.decide(attributes),
+                Judge::Abac(policies) => abac::decide(policies, attributes),
+                Judge::Webhook(webhook) => webhook.decide(core, attributes).await,
             };
-            match decision {
-                Decision::Allow(reason) => return Ok(Decision::Allow(reason)),
-                Decision::NoOpinion(reason) if !reason.is_empty() => reasons.push(reason),
-                Decision::NoOpinion(_) => {}
+            match decision.verdict() {
+                Verdict::Allow => {
+                    step.allowed.inc();
+                    return Ok(decision);
+                }
+                Verdict::Deny => {
+                    step.denied.inc();
+                    return Ok(decision);
+                }
+                Verdict::NoOpinion => {
+                    let (reason, failed) = decision.into_parts();
+                    reasons.extend((!reason.is_empty()).then_some(reason));
+                    errors.extend(failed);
+                }
             }
         }
-        Ok(Decision::NoOpinion(reasons.join("\n")))
+        let none = Decision::no_opinion(reasons.join("\n"));
+        Ok(errors.into_iter().fold(none, Decision::in_spite_of))
     }
 
     /// Requires a permission.
@@ -259,17 +324,49 @@ impl Authorizer {
     }
 }
 
-/// The field selector of a request. An invalid selector is rejected later; here it is treated as absent.
-pub(crate) fn selected(request: &Incoming) -> Option<FieldSelector> {
-    FieldSelector::parse(request.query.text("fieldSelector")?).ok()
+fn steps(modes: &[AuthorizationMode], metrics: &Metrics) -> Result<Vec<Step>, String> {
+    let steps = modes.iter().map(|mode| Step::new(mode, metrics));
+    steps.collect()
+}
+
+/// The first release whose authorizers see selectors.
+const SELECTORS_SINCE: Release = Release::new(32);
+
+/// The selectors of a request by which authorizers may judge it.
+#[derive(Debug, Default)]
+pub(crate) struct Selectors {
+    fields: Option<FieldSelector>,
+    labels: Option<Selector>,
+}
+
+/// The selectors of a request; of requests whose objects they do not restrict they mean nothing. An invalid one is rejected later;
+/// here it is treated as absent.
+pub(crate) fn selected(request: &Incoming) -> Selectors {
+    let verb = request.info.verb.as_str();
+    if !request.info.is_resource || !matches!(verb, "list" | "watch" | "deletecollection") {
+        return Selectors::default();
+    }
+    let query = &request.query;
+    let fields = query.text("fieldSelector");
+    let labels = query.text("labelSelector");
+    Selectors {
+        fields: fields.and_then(|text| FieldSelector::parse(text).ok()),
+        labels: labels.and_then(|text| Selector::parse(text).ok()),
+    }
+}
+
+/// Whether authorizers of a release see selectors.
+pub(super) fn sees_selectors(release: Release) -> bool {
+    release >= SELECTORS_SINCE
 }
 
 /// The attributes of a request, as upstream's `GetAuthorizerAttributes` returns them.
 pub(crate) fn authorizer_attributes<'a>(
     request: &'a Incoming,
-    fields: Option<&'a FieldSelector>,
+    selectors: &'a Selectors,
 ) -> AuthorizerAttributes<'a> {
     let info = &request.info;
+    let fields = selectors.fields.as_ref();
     let restricted = fields.and_then(|fields| fields.exact("metadata.name"));
     // A deletion of a collection is not one of the object that its selector names.
     let collection_verb = matches!(info.verb.as_str(), "list" | "watch");
@@ -278,6 +375,7 @@ pub(crate) fn authorizer_attributes<'a>(
         verb: &info.verb,
         is_resource: info.is_resource,
         group: &info.group,
+        version: &info.version,
         resource: &info.resource,
         subresource: &info.subresource,
         namespace: &info.namespace,
@@ -288,6 +386,7 @@ pub(crate) fn authorizer_attributes<'a>(
         },
         path: if info.is_resource { "" } else { &info.path },
         fields,
+        labels: selectors.labels.as_ref(),
     }
 }
 
@@ -298,6 +397,12 @@ pub(crate) fn without_markup(text: &str) -> String {
         text = text.replace(found, shown);
     }
     text
+}
+
+/// 500 for a request that no authorizer allows, while one has failed.
+pub(crate) fn undecided(attributes: &AuthorizerAttributes<'_>, error: &str) -> ApiError {
+    let text = attributes.denial("");
+    ApiError::unknown(format!("Internal Server Error: {text}: {error}"))
 }
 
 /// 403 as upstream words it.

@@ -121,8 +121,8 @@ impl Impersonation {
         let Some(wanted) = wanted(&request.headers)? else {
             return Ok(None);
         };
-        let fields = selected(request);
-        let attributes = authorizer_attributes(request, fields.as_ref());
+        let selectors = selected(request);
+        let attributes = authorizer_attributes(request, &selectors);
         let (mode, user) = self.user(core, authorizer, &wanted, &attributes).await?;
         request.user = user;
         Ok(Some(mode))

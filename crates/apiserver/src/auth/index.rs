@@ -7,8 +7,9 @@ use allot_apimachinery::quote::quote;
 use allot_store::{Entry, Event, EventKind, ListOptions};
 use serde_json::Value;
 
-use super::authorize::{AuthorizerAttributes, Decision};
+use super::authorize::AuthorizerAttributes;
 use super::cover::url_matches;
+use super::decision::Decision;
 use crate::error::Result;
 use crate::identity::User;
 use crate::object::{meta, strings, text};
@@ -326,7 +327,7 @@ impl Index {
                 } else {
                     format!("RoleBinding \"{}/{namespace}\"", binding.name)
                 };
-                return Decision::Allow(format!(
+                return Decision::allow(format!(
                     "RBAC: allowed by {bound} of {role_kind} {:?} to {}",
                     binding.role,
                     subject.describe()
@@ -334,9 +335,9 @@ impl Index {
             }
         }
         match missing.as_slice() {
-            [] => Decision::NoOpinion(String::new()),
-            [one] => Decision::NoOpinion(format!("RBAC: {one}")),
-            many => Decision::NoOpinion(format!("RBAC: [{}]", many.join(", "))),
+            [] => Decision::no_opinion(""),
+            [one] => Decision::no_opinion(format!("RBAC: {one}")),
+            many => Decision::no_opinion(format!("RBAC: [{}]", many.join(", "))),
         }
     }
 

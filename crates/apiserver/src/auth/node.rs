@@ -14,7 +14,8 @@
 use allot_model::features::Release;
 use serde_json::Value;
 
-use super::authorize::{AuthorizerAttributes, Decision};
+use super::authorize::AuthorizerAttributes;
+use super::decision::Decision;
 use super::policy;
 use crate::error::Result;
 use crate::object::text;
@@ -33,11 +34,11 @@ const OF_SLICE: [&str; 2] = ["spec.nodeName", "nodeName"];
 const OF_POD: [&str; 4] = ["metadata.name", "metadata.annotations", "spec", "status"];
 
 fn no(reason: impl Into<String>) -> Decision {
-    Decision::NoOpinion(reason.into())
+    Decision::no_opinion(reason)
 }
 
 fn allow() -> Decision {
-    Decision::Allow(String::new())
+    Decision::allow("")
 }
 
 /// The node that a ResourceSlice belongs to, in any version of the API; empty if it is for several nodes.

@@ -2,7 +2,7 @@
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::fields::FieldSelector;
-use allot_apimachinery::labels::Selector;
+use allot_apimachinery::labels::{Operator, Requirement, Selector};
 use allot_apimachinery::names;
 use serde_json::Value;
 
@@ -86,6 +86,26 @@ pub(super) fn field_selector(selector: &Value) -> Option<FieldSelector> {
         }
     });
     FieldSelector::parse(&parts.collect::<Vec<_>>().join(",")).ok()
+}
+
+/// The label selector of an access review. A requirement that cannot be used is dropped.
+pub(super) fn label_selector(selector: &Value) -> Option<Selector> {
+    let raw = text(selector, &["rawSelector"]);
+    if !raw.is_empty() {
+        return Selector::parse(raw).ok();
+    }
+    let parts = selector["requirements"].as_array()?.iter();
+    let parts = parts.filter_map(|part| {
+        let operator = match text(part, &["operator"]) {
+            "In" => Operator::In,
+            "NotIn" => Operator::NotIn,
+            "Exists" => Operator::Exists,
+            "DoesNotExist" => Operator::DoesNotExist,
+            _ => return None,
+        };
+        Requirement::new(text(part, &["key"]), operator, strings(&part["values"])).ok()
+    });
+    Some(Selector::from_requirements(parts.collect()))
 }
 
 /// The message of an access review whose selector, or a part of it, cannot be used.

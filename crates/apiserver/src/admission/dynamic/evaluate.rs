@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use allot_apimachinery::fields::FieldSelector;
+use allot_apimachinery::labels::Selector;
 use allot_cel::authorization::{Answers, Check, Decision};
 use allot_cel::value::{Map, Value as Cel};
 use serde_json::Value;
@@ -247,23 +248,28 @@ async fn decide(core: &Admission, user: &User, check: &Check) -> Decision {
     let fields = Some(&check.fields)
         .filter(|text| !text.is_empty())
         .and_then(|text| FieldSelector::parse(text).ok());
+    let labels = Some(&check.labels)
+        .filter(|text| !text.is_empty())
+        .and_then(|text| Selector::parse(text).ok());
     let access = AuthorizerAttributes {
         user: account.as_ref().unwrap_or(user),
         verb: &check.verb,
         is_resource: check.path.is_empty(),
         group: &check.group,
+        version: if check.path.is_empty() { "*" } else { "" },
         resource: &check.resource,
         subresource: &check.subresource,
         namespace: &check.namespace,
         name: &check.name,
         path: &check.path,
         fields: fields.as_ref(),
+        labels: labels.as_ref(),
     };
     match core.authorizer.decide(core, &access).await {
         Ok(decision) => Decision {
             allowed: decision.allowed(),
             reason: decision.reason().to_owned(),
-            error: String::new(),
+            error: decision.error().unwrap_or_default(),
         },
         Err(error) => Decision {
             error: error.to_string(),

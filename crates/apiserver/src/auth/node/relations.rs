@@ -7,7 +7,8 @@ use allot_store::{Entry, ListOptions};
 use serde_json::Value;
 
 use super::{OF_POD, OF_SLICE, SLICES, allow, no, node_of_slice, selects};
-use crate::auth::authorize::{AuthorizerAttributes, Decision};
+use crate::auth::authorize::AuthorizerAttributes;
+use crate::auth::decision::Decision;
 use crate::error::Result;
 use crate::object::text;
 use crate::references;

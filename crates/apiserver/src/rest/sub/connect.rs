@@ -7,7 +7,7 @@ use http::Response;
 use serde_json::{Value, json};
 
 use crate::admission::{self, Attributes, Operation};
-use crate::auth::{AuthorizerAttributes, Decision, authorizer_attributes};
+use crate::auth::{AuthorizerAttributes, Selectors, authorizer_attributes};
 use crate::body::Body;
 use crate::context::Call;
 use crate::error::{ApiError, Result};
@@ -62,17 +62,17 @@ async fn require_create(call: &Call<'_>) -> Result<()> {
     if call.request.info.verb == "create" || !call.core.config.features.enabled(gate) {
         return Ok(());
     }
+    let none = Selectors::default();
     let create = AuthorizerAttributes {
         verb: "create",
-        ..authorizer_attributes(call.request, None)
+        ..authorizer_attributes(call.request, &none)
     };
-    match call.core.authorizer.decide(call.core, &create).await? {
-        Decision::Allow(_) => Ok(()),
-        Decision::NoOpinion(reason) => {
-            let resource = call.resource.group_resource();
-            Err(Status::forbidden(&resource, call.name(), &reason).into())
-        }
+    let decision = call.core.authorizer.decide(call.core, &create).await?;
+    if decision.allowed() {
+        return Ok(());
     }
+    let resource = call.resource.group_resource();
+    Err(Status::forbidden(&resource, call.name(), decision.reason()).into())
 }
 
 /// The client's options of the stream, as an object.

@@ -1,0 +1,119 @@
+//! Answers that are kept for a time. How many there are is bounded; what they hold has to be bounded where they are made.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+
+/// How many answers are kept, as in upstream's cache.
+const MOST: usize = 8192;
+
+/// What was asked, reduced: questions may hold tokens, and be long.
+pub(super) type Key = [u8; 32];
+
+/// The key of the parts of a question. `salt` is random, so that the keys of tokens can not be computed elsewhere.
+pub(super) fn key<'a>(salt: &[u8], parts: impl IntoIterator<Item = &'a [u8]>) -> Key {
+    let mut hash = Sha256::new_with_prefix(salt);
+    for part in parts {
+        hash.update(part.len().to_le_bytes());
+        hash.update(part);
+    }
+    hash.finalize().into()
+}
+
+/// Answers by question. The oldest make room for new ones.
+pub(super) struct Kept<T> {
+    most: usize,
+    inner: Mutex<Inner<T>>,
+}
+
+struct Inner<T> {
+    known: HashMap<Key, (Instant, T)>,
+    /// Each known key once, in the order in which they came.
+    order: VecDeque<Key>,
+}
+
+impl<T: Clone> Kept<T> {
+    pub(super) fn new() -> Self {
+        Kept::holding(MOST)
+    }
+
+    fn holding(most: usize) -> Self {
+        Kept {
+            most,
+            inner: Mutex::new(Inner {
+                known: HashMap::new(),
+                order: VecDeque::new(),
+            }),
+        }
+    }
+
+    /// The answer, if its time is not over.
+    pub(super) fn get(&self, key: &Key) -> Option<T> {
+        let inner = self.inner.lock();
+        let (until, answer) = inner.known.get(key)?;
+        (Instant::now() < *until).then(|| answer.clone())
+    }
+
+    /// Keeps an answer for a time, which may be none.
+    pub(super) fn put(&self, key: Key, answer: T, time: Duration) {
+        let Some(until) = Instant::now().checked_add(time) else {
+            return;
+        };
+        if time.is_zero() {
+            return;
+        }
+        let mut inner = self.inner.lock();
+        if inner.known.insert(key, (until, answer)).is_some() {
+            return;
+        }
+        inner.order.push_back(key);
+        if inner.order.len() > self.most
+            && let Some(oldest) = inner.order.pop_front()
+        {
+            inner.known.remove(&oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn of(number: u32) -> Key {
+        key(b"", [number.to_le_bytes().as_slice()])
+    }
+
+    #[test]
+    fn the_oldest_answer_makes_room() {
+        let kept = Kept::holding(3);
+        for number in 0..5 {
+            kept.put(of(number), number, HOUR);
+        }
+        // One that is known is replaced and needs no room.
+        kept.put(of(3), 33, HOUR);
+        let found: Vec<_> = (0..5).map(|number| kept.get(&of(number))).collect();
+        assert_eq!(found, [None, None, Some(2), Some(33), Some(4)]);
+        let inner = kept.inner.lock();
+        assert_eq!((inner.known.len(), inner.order.len()), (3, 3));
+    }
+
+    #[test]
+    fn an_answer_without_time_is_not_kept_and_one_whose_time_is_over_not_told() {
+        let kept = Kept::holding(3);
+        kept.put(of(1), 1, Duration::ZERO);
+        kept.put(of(2), 2, Duration::from_nanos(1));
+        while kept.get(&of(2)).is_some() {}
+        assert_eq!(kept.get(&of(1)), None);
+    }
+
+    #[test]
+    fn parts_do_not_run_into_each_other() {
+        let of = |parts: [&str; 2]| key(b"salt", parts.map(str::as_bytes));
+        assert_ne!(of(["ab", "c"]), of(["a", "bc"]));
+        assert_ne!(key(b"a", [b"x".as_slice()]), key(b"b", [b"x".as_slice()]));
+    }
+}
