@@ -37,8 +37,10 @@ mod boot;
 mod claims;
 mod cni;
 mod config;
+mod disk;
 mod error;
 mod events;
+mod eviction;
 mod fleet;
 mod frames;
 #[doc(hidden)]
@@ -76,7 +78,7 @@ pub use config::{
 pub use error::{Error, PathError, is_refused_by_admission};
 pub use nri::check_nri;
 pub use plugins::{ANY_OTHER, REGISTERED_DRIVERS, UNHEALTHY};
-pub use pressure::{EVICTION_HARD, ThresholdError, Thresholds};
+pub use pressure::{EVICTION_HARD, Eviction, Reclaims, ThresholdError, Thresholds};
 pub use sysctls::Sysctls;
 
 use events::{Kind, Recorder};
@@ -186,6 +188,7 @@ async fn assemble(
             pods::AllocatableByNode::new(),
         ),
         events,
+        pressed: Default::default(),
         services: pods::Services::new(client, config.api_server),
         sandboxes,
         nri,
@@ -201,6 +204,27 @@ async fn assemble(
     Ok(Parts { node, plugins, api })
 }
 
+/// Starts what keeps the node from running short of something.
+fn keep_resources(node: &Arc<Node>, tasks: &mut JoinSet<()>) {
+    let (collections, requests) = mpsc::channel(1);
+    let mut evictions = eviction::Evictions::new(node, collections);
+    evictions.look();
+    tasks.spawn(evictions.run());
+    let garbage = node.images.as_ref().map(|images| images.garbage());
+    let delegated = node.delegated.as_ref().map(|images| images.garbage());
+    if let Some(images) = garbage.or(delegated) {
+        let wanted = &node.config.images;
+        tasks.spawn(images::collect(
+            images,
+            wanted.collection.clone(),
+            wanted.collection_period,
+            requests,
+            node.events.clone(),
+            node.config.node_name.clone(),
+        ));
+    }
+}
+
 /// Starts everything that a node does, and waits for `shutdown`.
 async fn serve(parts: Parts, tasks: &mut JoinSet<()>) -> Result<(), Error> {
     let Parts { node, plugins, api } = parts;
@@ -208,6 +232,7 @@ async fn serve(parts: Parts, tasks: &mut JoinSet<()>) -> Result<(), Error> {
     let (events, shutdown) = (&node.events, &node.shutdown);
     let simulated = config.runtime == RuntimeKind::Simulated;
     let (sender, receiver) = mpsc::channel(256);
+    keep_resources(&node, tasks);
     // Static pods do not wait for the API server.
     tasks.spawn(pods::dispatch(Arc::clone(&node), receiver));
     if let Some(path) = config.pod_manifest_path.clone() {
@@ -234,10 +259,10 @@ async fn serve(parts: Parts, tasks: &mut JoinSet<()>) -> Result<(), Error> {
     let mut machine = register::Machine {
         runtime: Arc::clone(runtime),
         condition: node.condition(),
-        pressure: pressure::Pressure::new(config.eviction.clone()),
+        pressed: node.pressed.subscribe(),
         port,
     };
-    let facts = machine.facts(&config.root_dir);
+    let facts = machine.facts();
     if config.plugins {
         tasks.spawn(podresources::serve(Arc::clone(&node))?);
         // Before any driver can publish: slices that are published from now on stay. Slices of simulated drivers are
@@ -304,18 +329,6 @@ async fn serve(parts: Parts, tasks: &mut JoinSet<()>) -> Result<(), Error> {
             name,
             Arc::clone(&plugins),
             simulated,
-        ));
-    }
-    let garbage = node.images.as_ref().map(|images| images.garbage());
-    let delegated = node.delegated.as_ref().map(|images| images.garbage());
-    if let Some(images) = garbage.or(delegated) {
-        let wanted = &config.images;
-        tasks.spawn(images::collect(
-            images,
-            wanted.collection.clone(),
-            wanted.collection_period,
-            events.clone(),
-            object.clone(),
         ));
     }
     tasks.spawn(register::heartbeat(

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use allot_apimachinery::quantity::Quantity;
 use allot_reflector::{Collection, Observed};
@@ -24,6 +25,7 @@ use crate::images::{Delegated, Images};
 use crate::manifests::is_hash;
 use crate::memory::Memory;
 use crate::nri::Nri;
+use crate::pressure::Pressed;
 use crate::runtime::{Condition, DynRuntime, Found};
 use static_pods::StaticPods;
 
@@ -49,12 +51,13 @@ mod services;
 mod state;
 mod static_pods;
 mod status;
+pub(crate) mod storage;
 mod volumes;
 mod worker;
 
 pub(crate) use allocations::{AllocatableByNode, Allocations};
 pub(crate) use mirrors::{Mirrors, keep as keep_mirrors};
-pub(crate) use resources::Sizes;
+pub(crate) use resources::{Sizes, requests};
 pub(crate) use sandbox::{RECORDS as NETWORK_RECORDS, Sandboxes, leave as leave_networks};
 pub(crate) use services::Services;
 pub(crate) use state::ContainerState;
@@ -80,6 +83,31 @@ pub(crate) struct Update {
     pub(crate) pod: Arc<Pod>,
     /// The object was deleted from the API server, or the manifest from the node.
     pub(crate) deleted: bool,
+    /// The node reclaims what the pod uses.
+    pub(crate) evicted: Option<Evicted>,
+}
+
+/// The reason of evicted pods, and of those that are rejected under pressure.
+pub(crate) const EVICTED: &str = "Evicted";
+
+/// The eviction of a pod by its node.
+#[derive(Debug, Clone)]
+pub(crate) struct Evicted {
+    /// The kubelet's message.
+    pub(crate) message: String,
+    /// What containers get to end at most.
+    pub(crate) grace: Duration,
+    /// Cancelled when the containers have ended and the claims are unprepared.
+    pub(crate) ended: CancellationToken,
+}
+
+/// From which priority on pods are critical to the system.
+const CRITICAL: i32 = 2_000_000_000;
+
+/// Whether a pod of the API server is never evicted, and admitted under pressure. So are all static pods.
+pub(crate) fn is_critical(pod: &Pod) -> bool {
+    let priority = pod.spec.as_ref().and_then(|spec| spec.priority);
+    priority.is_some_and(|priority| priority >= CRITICAL)
 }
 
 /// Everything that workers share.
@@ -95,6 +123,8 @@ pub(crate) struct Node {
     /// The CPU and memory that are allocated to pods.
     pub(crate) allocations: Allocations,
     pub(crate) events: Recorder,
+    /// What the node is short of.
+    pub(crate) pressed: watch::Sender<Pressed>,
     pub(crate) services: Services,
     /// Networks of pods; unused if the runtime makes them.
     pub(crate) sandboxes: Arc<Sandboxes>,
@@ -134,7 +164,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    fn is_static(&self) -> bool {
+    pub(crate) fn is_static(&self) -> bool {
         self.origin == Origin::File
     }
 }
@@ -168,6 +198,22 @@ impl Node {
         if let Err(error) = self.discard_containers(ids).await {
             tracing::warn!(%error, "containers were not removed");
         }
+    }
+
+    /// Removes the containers of all pods that have ended. Their logs stay.
+    pub(crate) async fn remove_ended(self: &Arc<Self>) {
+        let ended: Vec<String> = {
+            let pods = self.pods.lock();
+            let ended = pods.values().flat_map(|entry| {
+                let containers = entry.containers.lock();
+                let ids = containers
+                    .values()
+                    .flat_map(|it| it.ended_ids().map(str::to_owned));
+                ids.collect::<Vec<_>>()
+            });
+            ended.collect()
+        };
+        self.remove_containers(ended).await;
     }
 
     /// Addresses of a pod; those of the node where it shares the node's network. None while its network is not made.
@@ -389,9 +435,13 @@ fn apply(node: &Arc<Node>, pod: Pod, found: &mut HashMap<String, Vec<Found>>) {
     let update = Update {
         pod: Arc::new(pod),
         deleted: false,
+        evicted: None,
     };
     if let Some(entry) = node.pods.lock().get(&uid) {
-        entry.update.send_replace(update);
+        entry.update.send_modify(|known| {
+            known.pod = Arc::clone(&update.pod);
+            known.deleted = false;
+        });
         return;
     }
     let recovered = found.remove(&uid).unwrap_or_default();

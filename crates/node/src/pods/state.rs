@@ -128,6 +128,15 @@ impl ContainerState {
         }
     }
 
+    /// The IDs of its runs that have ended, as far as they are known.
+    pub(crate) fn ended_ids(&self) -> impl Iterator<Item = &str> {
+        let ends = [self.terminated(), self.last.as_ref()]
+            .into_iter()
+            .flatten();
+        let ids = ends.map(|end| end.id.as_str());
+        ids.filter(|id| !id.is_empty())
+    }
+
     /// It runs, and its startup probe, if it has one, has succeeded.
     pub(crate) fn up(&self) -> bool {
         self.running().is_some() && self.health.started

@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 
 use super::{
     Exec, Found, Given, Measured, PodChange, Running, Runtime, RuntimeError, Start, StartError,
-    ended,
+    Written, ended,
 };
 use crate::error::{AtPath as _, Error};
 use crate::oci;
@@ -457,6 +457,23 @@ impl Runtime for Process {
             all.collect()
         };
         let measured = tokio::task::spawn_blocking(measure);
+        async move { Ok(measured.await?) }.boxed()
+    }
+
+    fn written<'a>(
+        &'a self,
+        pod_uid: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Vec<Written>, RuntimeError>> {
+        let running: Vec<(PathBuf, Owner)> = {
+            let containers = self.containers.lock();
+            let of = |owner: &Owner| pod_uid.is_none_or(|uid| owner.pod_uid == uid);
+            let wanted = containers.iter().filter(|(_, it)| of(&it.owner));
+            let running = wanted.filter(|(_, it)| it.exit.borrow().is_none());
+            running
+                .map(|(id, it)| (self.directory.join(id), it.owner.clone()))
+                .collect()
+        };
+        let measured = tokio::task::spawn_blocking(move || files::written(running));
         async move { Ok(measured.await?) }.boxed()
     }
 
