@@ -262,7 +262,8 @@ fn resources(spec: &ContainerSpec, staged: &Staged) -> Value {
     if let Some(memory) = limits.memory {
         resources["memory"] = json!({"limit": memory});
     }
-    if let Some(pids) = limits.pids {
+    // Without a controller for them they are limited for the user of the container.
+    if let Some(pids) = limits.pids.filter(|_| pids::has_cgroup_limit(spec)) {
         resources["pids"] = json!({"limit": pids});
     }
     if !limits.unified.is_empty() {
