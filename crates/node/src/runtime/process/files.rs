@@ -1,14 +1,12 @@
 //! The directories of containers: their permissions, the exit code that the helper leaves in them, and their removal.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use jiff::Timestamp;
 
-use crate::disk;
 use crate::oci;
-use crate::runtime::Written;
-use crate::shim::spec::{self, Exit, Owner};
+use crate::shim::spec::{self, Exit};
 
 /// Makes a directory that other users of the machine cannot enter: where layers cannot be laid over each other, the programs of
 /// images are in it, with the right to run as their owners.
@@ -33,16 +31,6 @@ pub(super) fn discard(directory: &Path, cgroups: bool) {
     {
         tracing::warn!(directory = %directory.display(), %error, "container directory was not removed");
     }
-}
-
-/// Measures the root directories of containers, which are at these places. Without a copy of its image, a container writes to memory.
-pub(super) fn written(containers: Vec<(PathBuf, Owner)>) -> Vec<Written> {
-    let all = containers.into_iter().map(|(directory, owner)| Written {
-        pod_uid: owner.pod_uid,
-        container: owner.container,
-        used: disk::of(&directory.join("image")),
-    });
-    all.collect()
 }
 
 /// What the shim wrote down; when it was killed, so was the container.
