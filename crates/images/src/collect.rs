@@ -226,6 +226,29 @@ impl Collector {
         Ok(done)
     }
 
+    /// Removes all images that are not used, except for those that are younger than the least age.
+    ///
+    /// # Errors
+    ///
+    /// What [`Collectable::ids`] fails with.
+    pub fn collect_unused(
+        &mut self,
+        images: &dyn Collectable,
+        in_use: &BTreeSet<String>,
+        now: Instant,
+    ) -> Result<Collected> {
+        let ids = self.observe(images, in_use, now)?;
+        let mut done = Collected::default();
+        for id in ids.difference(in_use) {
+            let seen = self.seen.get(id);
+            let age = seen.map(|seen| now.saturating_duration_since(seen.first));
+            if age.is_some_and(|age| age >= self.policy.min_age) {
+                self.free(images, id, &mut done);
+            }
+        }
+        Ok(done)
+    }
+
     fn free(&mut self, images: &dyn Collectable, id: &str, done: &mut Collected) {
         match images.remove(id) {
             Ok(freed) => {

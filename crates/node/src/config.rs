@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::sync::SetOnce;
 
 use crate::error::Error;
-use crate::pressure::Thresholds;
+use crate::pressure::Eviction;
 use crate::rules;
 use crate::sysctls::Sysctls;
 
@@ -223,8 +223,8 @@ pub struct Config {
     /// How many processes and threads all containers of a pod may have together: the kubelet's `podPidsLimit`. `None`: as many as
     /// the machine has for containers. Without effect with [`RuntimeKind::Cri`].
     pub pod_pids_limit: Option<i64>,
-    /// The amounts below which the Node has the conditions `MemoryPressure`, `DiskPressure` and `PIDPressure`; by default none.
-    pub eviction: Thresholds,
+    /// When the Node is under pressure, and pods are evicted; by default never.
+    pub eviction: Eviction,
     /// The address in the Node's status.
     pub address: IpAddr,
     /// Address at which containers reach the API server. `None`: the cluster IP of `default/kubernetes`, as on a node
@@ -284,7 +284,7 @@ impl Config {
             nri_socket: None,
             sysctls: Sysctls::default(),
             pod_pids_limit: None,
-            eviction: Thresholds::default(),
+            eviction: Eviction::default(),
             address,
             api_server: None,
             network: NetworkSettings::default(),

@@ -74,10 +74,15 @@ impl Recorder {
 
     /// Records an event about the node.
     pub fn node(&self, node: &Node, kind: Kind, reason: &str, message: impl Into<String>) {
+        self.named_node(&node.name_any(), kind, reason, message);
+    }
+
+    /// Records an event about the node of this name, which may not be registered yet.
+    pub fn named_node(&self, name: &str, kind: Kind, reason: &str, message: impl Into<String>) {
         let object = ObjectReference {
             kind: Some("Node".into()),
-            name: node.metadata.name.clone(),
-            uid: node.metadata.name.clone(),
+            name: Some(name.to_owned()),
+            uid: Some(name.to_owned()),
             ..ObjectReference::default()
         };
         self.0.event(object, kind, reason, message.into());

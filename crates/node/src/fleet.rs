@@ -64,6 +64,7 @@ pub(crate) async fn run(
         claims: claims::Claims::in_memory(api, Arc::clone(&plugins)),
         allocations: pods::Allocations::new(register::allocatable(&config), by_node),
         events: Recorder::new(client.clone(), config.node_name.clone()),
+        pressed: Default::default(),
         services: pods::Services::new(client.clone(), config.api_server),
         sandboxes: Arc::new(pods::Sandboxes::none()),
         images: None,

@@ -26,7 +26,7 @@ mod reported;
 mod secrets;
 
 pub(crate) use delegated::Delegated;
-pub(crate) use garbage::collect;
+pub(crate) use garbage::{Request as CollectionRequest, collect};
 
 /// The image name of the host's files, unless images are required.
 const HOST: &str = "host";

@@ -150,7 +150,7 @@ pub(crate) fn process(
     let security = &spec.security;
     let mut capabilities = security.capabilities.clone();
     if seccomp::needs_privileges(security) {
-        // Given up as soon as the filter is installed.
+        // ReportedResources up as soon as the filter is installed.
         for capability in seccomp::PRIVILEGES {
             if !capabilities.iter().any(|it| it == capability) {
                 capabilities.push(capability.to_owned());
@@ -262,7 +262,8 @@ fn resources(spec: &ContainerSpec, staged: &Staged) -> Value {
     if let Some(memory) = limits.memory {
         resources["memory"] = json!({"limit": memory});
     }
-    if let Some(pids) = limits.pids {
+    // Without a controller for them they are limited for the user of the container.
+    if let Some(pids) = limits.pids.filter(|_| pids::has_cgroup_limit(spec)) {
         resources["pids"] = json!({"limit": pids});
     }
     if !limits.unified.is_empty() {

@@ -4,13 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use allot_apimachinery::quantity::Quantity;
-use allot_reflector::{Collection, Observed};
-use futures::StreamExt;
-use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
-use kube::api::{ApiResource, DynamicObject};
-use kube::{Api, Client, ResourceExt};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, SetOnce, mpsc, watch};
 use tokio::task::JoinHandle;
@@ -24,6 +22,7 @@ use crate::images::{Delegated, Images};
 use crate::manifests::is_hash;
 use crate::memory::Memory;
 use crate::nri::Nri;
+use crate::pressure::Pressed;
 use crate::runtime::{Condition, DynRuntime, Found};
 use static_pods::StaticPods;
 
@@ -46,17 +45,20 @@ mod runs;
 mod sandbox;
 mod security;
 mod services;
+mod source;
 mod state;
 mod static_pods;
 mod status;
+pub(crate) mod storage;
 mod volumes;
 mod worker;
 
 pub(crate) use allocations::{AllocatableByNode, Allocations};
 pub(crate) use mirrors::{Mirrors, keep as keep_mirrors};
-pub(crate) use resources::Sizes;
+pub(crate) use resources::{Sizes, requests};
 pub(crate) use sandbox::{RECORDS as NETWORK_RECORDS, Sandboxes, leave as leave_networks};
 pub(crate) use services::Services;
+pub(crate) use source::{PodEvent, source};
 pub(crate) use state::ContainerState;
 pub(crate) use static_pods::source as static_source;
 pub(crate) use status::{has_ended, log_path};
@@ -80,6 +82,31 @@ pub(crate) struct Update {
     pub(crate) pod: Arc<Pod>,
     /// The object was deleted from the API server, or the manifest from the node.
     pub(crate) deleted: bool,
+    /// The node reclaims what the pod uses.
+    pub(crate) evicted: Option<Evicted>,
+}
+
+/// The reason of evicted pods, and of those that are rejected under pressure.
+pub(crate) const EVICTED: &str = "Evicted";
+
+/// The eviction of a pod by its node.
+#[derive(Debug, Clone)]
+pub(crate) struct Evicted {
+    /// The kubelet's message.
+    pub(crate) message: String,
+    /// What containers get to end at most.
+    pub(crate) grace: Duration,
+    /// Cancelled when the containers have ended and the claims are unprepared.
+    pub(crate) ended: CancellationToken,
+}
+
+/// From which priority on pods are critical to the system.
+const CRITICAL: i32 = 2_000_000_000;
+
+/// Whether a pod of the API server is never evicted, and admitted under pressure. So are all static pods.
+pub(crate) fn is_critical(pod: &Pod) -> bool {
+    let priority = pod.spec.as_ref().and_then(|spec| spec.priority);
+    priority.is_some_and(|priority| priority >= CRITICAL)
 }
 
 /// Everything that workers share.
@@ -95,6 +122,8 @@ pub(crate) struct Node {
     /// The CPU and memory that are allocated to pods.
     pub(crate) allocations: Allocations,
     pub(crate) events: Recorder,
+    /// What the node is short of.
+    pub(crate) pressed: watch::Sender<Pressed>,
     pub(crate) services: Services,
     /// Networks of pods; unused if the runtime makes them.
     pub(crate) sandboxes: Arc<Sandboxes>,
@@ -134,7 +163,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    fn is_static(&self) -> bool {
+    pub(crate) fn is_static(&self) -> bool {
         self.origin == Origin::File
     }
 }
@@ -168,6 +197,22 @@ impl Node {
         if let Err(error) = self.discard_containers(ids).await {
             tracing::warn!(%error, "containers were not removed");
         }
+    }
+
+    /// Removes the containers of all pods that have ended. Their logs stay.
+    pub(crate) async fn remove_ended(self: &Arc<Self>) {
+        let ended: Vec<String> = {
+            let pods = self.pods.lock();
+            let ended = pods.values().flat_map(|entry| {
+                let containers = entry.containers.lock();
+                let ids = containers
+                    .values()
+                    .flat_map(|it| it.ended_ids().map(str::to_owned));
+                ids.collect::<Vec<_>>()
+            });
+            ended.collect()
+        };
+        self.remove_containers(ended).await;
     }
 
     /// Addresses of a pod; those of the node where it shares the node's network. None while its network is not made.
@@ -240,91 +285,6 @@ impl Node {
     }
 }
 
-/// A change of the node's pods.
-#[derive(Debug)]
-pub(crate) enum PodEvent {
-    /// A pod of the API server as it is now.
-    Applied(Pod),
-    /// It was deleted.
-    Deleted(Pod),
-    /// All pods of the API server were sent; the UIDs are those.
-    Synced(Vec<String>),
-    /// The static pods, all of them.
-    Static(Vec<Pod>),
-    /// The manifests cannot be read, so that static pods may run which are not known.
-    Unreadable,
-}
-
-/// Watches the pods that a field selector selects, usually those of one node, with the ones to keep.
-pub(crate) async fn source(
-    client: Client,
-    selector: String,
-    keep: impl Fn(&Pod) -> bool,
-    sender: mpsc::Sender<PodEvent>,
-) {
-    let api: Api<Pod> = Api::all(client.clone());
-    let of = Collection::new(api, Some(&selector));
-    let mut all = allot_reflector::observe::<Pod>(of);
-    while let Some(observed) = all.next().await {
-        let mut events = Vec::new();
-        match observed {
-            Observed::Listed { items, .. } => {
-                let items: Vec<_> = items.into_iter().filter(&keep).collect();
-                let uids = items.iter().map(|pod| pod.uid().unwrap_or_default());
-                let synced = PodEvent::Synced(uids.collect());
-                for pod in items {
-                    events.push(PodEvent::Applied(complete(&client, pod).await));
-                }
-                events.push(synced);
-            }
-            Observed::Applied(pod) | Observed::Deleted(pod) if !keep(&pod) => {}
-            Observed::Applied(pod) => {
-                events.push(PodEvent::Applied(complete(&client, *pod).await));
-            }
-            Observed::Deleted(pod) => events.push(PodEvent::Deleted(*pod)),
-        }
-        for event in events {
-            if sender.send(event).await.is_err() {
-                return;
-            }
-        }
-    }
-}
-
-/// A pod with the names of its claims. API servers up to 1.30 send them one level deeper than in the type, so that they
-/// must be parsed again.
-async fn complete(client: &Client, mut pod: Pod) -> Pod {
-    let incomplete = |claim: &PodResourceClaim| {
-        claim.resource_claim_name.is_none() && claim.resource_claim_template_name.is_none()
-    };
-    let claims = pod
-        .spec
-        .as_mut()
-        .and_then(|spec| spec.resource_claims.as_mut());
-    let Some(claims) = claims.filter(|claims| claims.iter().any(incomplete)) else {
-        return pod;
-    };
-    let (namespace, name) = (
-        pod.metadata.namespace.as_deref(),
-        pod.metadata.name.as_deref(),
-    );
-    let kind = ApiResource::erase::<Pod>(&());
-    let api: Api<DynamicObject> =
-        Api::namespaced_with(client.clone(), namespace.unwrap_or_default(), &kind);
-    match api.get(name.unwrap_or_default()).await {
-        Ok(object) => {
-            let entries = object.data["spec"]["resourceClaims"].as_array();
-            for (claim, entry) in claims.iter_mut().zip(entries.into_iter().flatten()) {
-                let text = |member: &str| entry["source"][member].as_str().map(str::to_owned);
-                claim.resource_claim_name = text("resourceClaimName");
-                claim.resource_claim_template_name = text("resourceClaimTemplateName");
-            }
-        }
-        Err(error) => tracing::warn!(name, %error, "reading the claims of a pod"),
-    }
-    pod
-}
-
 /// Gives every pod its worker; ends when the source does.
 pub(crate) async fn dispatch(node: Arc<Node>, mut events: mpsc::Receiver<PodEvent>) {
     let mut found: HashMap<String, Vec<Found>> = HashMap::new();
@@ -389,9 +349,13 @@ fn apply(node: &Arc<Node>, pod: Pod, found: &mut HashMap<String, Vec<Found>>) {
     let update = Update {
         pod: Arc::new(pod),
         deleted: false,
+        evicted: None,
     };
     if let Some(entry) = node.pods.lock().get(&uid) {
-        entry.update.send_replace(update);
+        entry.update.send_modify(|known| {
+            known.pod = Arc::clone(&update.pod);
+            known.deleted = false;
+        });
         return;
     }
     let recovered = found.remove(&uid).unwrap_or_default();

@@ -1,7 +1,6 @@
 //! The Node object and its Lease.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use allot_apimachinery::quantity::Quantity;
@@ -21,7 +20,7 @@ use crate::images::Images;
 use crate::memory::Memory;
 use crate::plugins::{ANY_OTHER, REGISTERED_DRIVERS};
 use crate::pods::Sizes;
-use crate::pressure::{Pressed, Pressure};
+use crate::pressure::Pressed;
 use crate::runtime::{Condition, DynRuntime, Runtime};
 use conditions::conditions;
 
@@ -64,20 +63,20 @@ impl Facts {
     }
 }
 
-/// Where a Node finds out about the machine. There is one for as long as the agent runs: pressure lasts for a while after it was
-/// last observed.
+/// Where a Node finds out about the machine.
 pub(crate) struct Machine {
     pub(crate) runtime: DynRuntime,
     /// That of the runtime and of the network of the pods, if they have one.
     pub(crate) condition: Option<watch::Receiver<Condition>>,
-    pub(crate) pressure: Pressure,
+    /// What the node is short of.
+    pub(crate) pressed: watch::Receiver<Pressed>,
     pub(crate) port: Option<u16>,
 }
 
 impl Machine {
-    /// How it is now; `root` is the directory of the node.
-    pub(crate) fn facts(&mut self, root: &Path) -> Facts {
-        let pressed = self.pressure.observe(root);
+    /// How it is now.
+    pub(crate) fn facts(&mut self) -> Facts {
+        let pressed = *self.pressed.borrow_and_update();
         Facts::of(&*self.runtime, self.condition.as_ref(), self.port, pressed)
     }
 }
@@ -315,10 +314,11 @@ pub(crate) async fn heartbeat(
     for tick in 0u64.. {
         tokio::select! {
             _ = ticks.tick() => {}
-            // A change of readiness is reported at once.
+            // A change of readiness or of pressure is reported at once.
             () = changed(&mut machine.condition) => due = true,
+            Ok(()) = machine.pressed.changed() => due = true,
         }
-        let facts = machine.facts(&config.root_dir);
+        let facts = machine.facts();
         let uid = node.metadata.uid.as_deref().unwrap_or_default();
         if let Err(error) = renew(&leases, &config.node_name, uid, config.heartbeat).await {
             let error = api_message(&error);

@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ContainerUser;
 use tokio::sync::watch;
 
+use crate::disk::Used;
 pub use crate::oci::pod::PodChange;
 use crate::shim::spec::{ContainerSpec, Exit, Isolation, Limits, Owner, PodLimits};
 
@@ -24,7 +25,7 @@ mod process;
 mod signal;
 mod simulated;
 
-pub use complete::{Complete, Condition, Connection, Image, Measured, Output, Request};
+pub use complete::{Complete, Condition, Connection, Disks, Image, Measured, Output, Request};
 pub(crate) use cri::socket as cri_socket;
 pub use cri::{Cri, Settings as CriSettings};
 pub use error::RuntimeError;
@@ -43,7 +44,7 @@ pub struct Running {
     /// `user` in the container status, if the runtime reports it.
     pub user: Option<ContainerUser>,
     /// The resources of the container, if the runtime reports them.
-    pub given: Option<Given>,
+    pub given: Option<ReportedResources>,
     /// Becomes `Some` when the container exits.
     pub exit: watch::Receiver<Option<Exit>>,
 }
@@ -51,7 +52,7 @@ pub struct Running {
 /// The resources of a container that its runtime reports: CPU in thousandths, memory in bytes. Those that it does not report are
 /// `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Given {
+pub struct ReportedResources {
     /// From its CPU weight.
     pub cpu_request: Option<i64>,
     /// From its CPU quota.
@@ -67,6 +68,17 @@ pub struct Found {
     pub owner: Owner,
     /// The container's ID, start time, image and exit.
     pub running: Running,
+}
+
+/// What a container has written to its root directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    /// UID of its pod.
+    pub pod_uid: String,
+    /// Its name in the pod.
+    pub container: String,
+    /// What that uses of the disk.
+    pub used: Used,
 }
 
 /// A process executed in a container in addition to the main process.
@@ -178,7 +190,7 @@ pub trait Runtime: Send + Sync + 'static {
         &self,
         _id: &str,
         _limits: Limits,
-    ) -> BoxFuture<'_, Result<Option<Given>, RuntimeError>> {
+    ) -> BoxFuture<'_, Result<Option<ReportedResources>, RuntimeError>> {
         std::future::ready(Ok(None)).boxed()
     }
 
@@ -211,6 +223,18 @@ pub trait Runtime: Send + Sync + 'static {
     /// # Errors
     /// The runtime does not answer.
     fn usage(&self) -> BoxFuture<'_, Result<Vec<Measured>, RuntimeError>> {
+        std::future::ready(Ok(Vec::new())).boxed()
+    }
+
+    /// Measures what running containers, of one pod or of all, have written to their root directories; none if that is not on a
+    /// disk.
+    ///
+    /// # Errors
+    /// The runtime does not answer.
+    fn written<'a>(
+        &'a self,
+        _pod_uid: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Vec<Written>, RuntimeError>> {
         std::future::ready(Ok(Vec::new())).boxed()
     }
 

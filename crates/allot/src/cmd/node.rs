@@ -2,9 +2,10 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use allot_apimachinery::Quantity;
-use allot_node::{Config, ImageMode, PodNetwork, RuntimeKind, Thresholds};
+use allot_node::{Config, Eviction, ImageMode, PodNetwork, Reclaims, RuntimeKind, Thresholds};
 use anyhow::Context;
 
 use super::bounds;
@@ -72,10 +73,35 @@ pub struct Args {
     /// Without effect with --runtime cri
     #[arg(long, value_name = "N", default_value_t = -1, allow_negative_numbers = true, value_parser = processes)]
     pod_max_pids: i64,
-    /// Thresholds from which on the Node has the conditions MemoryPressure, DiskPressure and PIDPressure; pods are not evicted. "" for
-    /// none, the default of simulated nodes; otherwise by default those of the kubelet
+    /// Thresholds from which on the Node has the conditions MemoryPressure, DiskPressure and PIDPressure, and pods are evicted at
+    /// once. "" for none, the default of simulated nodes; otherwise by default those of the kubelet
     #[arg(long, value_name = "THRESHOLDS")]
     eviction_hard: Option<Thresholds>,
+    /// Thresholds from which on the Node has these conditions, and pods are evicted after the signal's grace period
+    #[arg(
+        long,
+        value_name = "THRESHOLDS",
+        default_value = "",
+        hide_default_value = true
+    )]
+    eviction_soft: Thresholds,
+    /// How long a soft threshold has to be met until pods are evicted, for example memory.available=1m30s
+    #[arg(long, value_name = "SIGNAL=DURATION", value_delimiter = ',', value_parser = grace_period)]
+    eviction_soft_grace_period: Vec<(String, Duration)>,
+    /// What a pod gets to end at most, in seconds, when a soft threshold is met; no pod gets less than one
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    eviction_max_pod_grace_period: u32,
+    /// How much more than a threshold is reclaimed once it is met, for example nodefs.available=1Gi
+    #[arg(
+        long,
+        value_name = "SIGNAL=AMOUNT",
+        default_value = "",
+        hide_default_value = true
+    )]
+    eviction_minimum_reclaim: Reclaims,
+    /// How long the conditions stay after pressure was last observed
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = bounds::duration)]
+    eviction_pressure_transition_period: Duration,
     /// Address of the HTTPS API for logs, exec and port-forward
     #[arg(long, default_value = "127.0.0.1:0", value_parser = bounds::address)]
     listen: SocketAddr,
@@ -93,6 +119,32 @@ pub struct Args {
 fn pair(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
     Ok((name.to_owned(), value.to_owned()))
+}
+
+fn grace_period(text: &str) -> Result<(String, Duration), String> {
+    let (signal, period) = text.split_once('=').ok_or("expected SIGNAL=DURATION")?;
+    Ok((signal.to_owned(), bounds::duration(period)?))
+}
+
+/// The thresholds of a node.
+fn eviction(args: &Args) -> anyhow::Result<Eviction> {
+    let hard = match (&args.eviction_hard, args.runtime) {
+        (Some(thresholds), _) => thresholds.clone(),
+        // Simulated pods use nothing of the machine.
+        (None, RuntimeKind::Simulated) => Thresholds::default(),
+        (None, _) => allot_node::EVICTION_HARD.parse()?,
+    };
+    let eviction = Eviction::new(
+        hard,
+        args.eviction_soft.clone(),
+        &args.eviction_soft_grace_period,
+        &args.eviction_minimum_reclaim,
+    );
+    Ok(Eviction {
+        max_pod_grace: Duration::from_secs(args.eviction_max_pod_grace_period.into()),
+        transition: args.eviction_pressure_transition_period,
+        ..eviction.context("--eviction-soft-grace-period")?
+    })
 }
 
 fn processes(text: &str) -> Result<i64, String> {
@@ -143,12 +195,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         .unwrap_or_default();
     let sysctls = allot_node::Sysctls::with_unsafe(&args.allowed_unsafe_sysctls)
         .map_err(|error| anyhow::anyhow!("--allowed-unsafe-sysctls: {error}"))?;
-    let eviction = match (&args.eviction_hard, args.runtime) {
-        (Some(thresholds), _) => thresholds.clone(),
-        // Simulated pods use nothing of the machine.
-        (None, RuntimeKind::Simulated) => Thresholds::default(),
-        (None, _) => allot_node::EVICTION_HARD.parse::<Thresholds>()?,
-    };
+    let eviction = eviction(&args)?;
     let configs = (0..args.nodes).map(|index| {
         let (name, root) = match args.nodes {
             1 => (args.node_name.clone(), args.root_dir.clone()),
@@ -202,6 +249,19 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn grace_periods_are_of_signals() {
+        let expected = ("memory.available".to_owned(), Duration::from_secs(90));
+        assert_eq!(grace_period("memory.available=1m30s"), Ok(expected));
+        for text in [
+            "memory.available",
+            "memory.available=",
+            "memory.available=-1s",
+        ] {
+            assert!(grace_period(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn numbers_of_processes_are_those_of_a_kubelet() {

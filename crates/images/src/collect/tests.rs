@@ -64,6 +64,25 @@ fn a_full_disk_takes_the_longest_unused_first() {
 }
 
 #[test]
+fn all_unused_images_go_when_the_node_needs_their_space() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store(directory.path());
+    let ids = ["a:1", "b:1", "c:1"].map(|name| add(&store, directory.path(), name));
+    let start = Instant::now();
+    let mut collector = Collector::new(Policy::default(), start).unwrap();
+    let in_use = BTreeSet::from([ids[1].clone()]);
+    let mut collect = |now| collector.collect_unused(&store, &in_use, now).unwrap();
+    // Too young.
+    assert_eq!(collect(start), Collected::default());
+    let mut removed = collect(start + MINUTE * 2).removed;
+    removed.sort();
+    let mut expected = vec![ids[0].clone(), ids[2].clone()];
+    expected.sort();
+    assert_eq!(removed, expected);
+    assert_eq!(store.list().unwrap().len(), 1);
+}
+
+#[test]
 fn old_images_go_without_need() {
     let directory = tempfile::tempdir().unwrap();
     let store = store(directory.path());

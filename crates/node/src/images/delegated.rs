@@ -174,7 +174,7 @@ impl Garbage for Unused {
     }
 
     fn usage(&self) -> Result<Usage, Error> {
-        Usage::of(&self.ask(|it| it.image_directory())?)
+        Usage::of(&self.ask(|it| it.disks())?.images)
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use allot_images::collect::{Collectable, Collected, Collector, Policy, Usage};
 use allot_images::{Result, Store};
-use k8s_openapi::api::core::v1::Node;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::events::{Kind, Recorder};
 
@@ -30,13 +30,17 @@ impl Garbage for Store {
     }
 }
 
-/// Runs the garbage collection of images every `period`.
+/// A request to remove all unused images, which is answered when that is done.
+pub(crate) type Request = oneshot::Sender<()>;
+
+/// Runs the garbage collection of images every `period`, and at each request.
 pub(crate) async fn collect(
     images: Arc<dyn Garbage>,
     policy: Policy,
     period: Duration,
+    mut requests: mpsc::Receiver<Request>,
     events: Recorder,
-    node: Node,
+    node: String,
 ) {
     let mut collector = match Collector::new(policy, Instant::now()) {
         Ok(collector) => collector,
@@ -46,12 +50,19 @@ pub(crate) async fn collect(
         }
     };
     loop {
-        tokio::time::sleep(period).await;
+        let request = tokio::select! {
+            () = tokio::time::sleep(period) => None,
+            Some(request) = requests.recv() => Some(request),
+        };
         let images = Arc::clone(&images);
+        let all = request.is_some();
         let work = move || {
             let collected = images.in_use().and_then(|in_use| {
                 let usage = || images.usage();
-                collector.collect(&*images, &in_use, &usage, Instant::now())
+                match all {
+                    true => collector.collect_unused(&*images, &in_use, Instant::now()),
+                    false => collector.collect(&*images, &in_use, &usage, Instant::now()),
+                }
             });
             (collector, collected)
         };
@@ -66,12 +77,18 @@ pub(crate) async fn collect(
         };
         match collected {
             Ok(collected) => record_event(&collected, &events, &node),
-            Err(error) => events.node(&node, Kind::Warning, "ImageGCFailed", error.to_string()),
+            Err(error) => {
+                events.named_node(&node, Kind::Warning, "ImageGCFailed", error.to_string())
+            }
+        }
+        if let Some(request) = request {
+            // An agent that is about to end does not wait for it.
+            let _ = request.send(());
         }
     }
 }
 
-fn record_event(collected: &Collected, events: &Recorder, node: &Node) {
+fn record_event(collected: &Collected, events: &Recorder, node: &str) {
     for image in &collected.removed {
         tracing::info!(%image, freed = collected.freed, "image was removed");
     }
@@ -79,6 +96,6 @@ fn record_event(collected: &Collected, events: &Recorder, node: &Node) {
         tracing::warn!(failure, "image was not removed");
     }
     if let Some((reason, message)) = &collected.warning {
-        events.node(node, Kind::Warning, reason, message.clone());
+        events.named_node(node, Kind::Warning, reason, message.clone());
     }
 }

@@ -88,6 +88,11 @@ fn uses_rlimit(spec: &ContainerSpec) -> bool {
     !spec.cgroups || !has_pids_controller()
 }
 
+/// Whether the processes of a container are limited in its cgroup, or in the one that stands for it where there are none.
+pub(super) fn has_cgroup_limit(spec: &ContainerSpec) -> bool {
+    !spec.cgroups || has_pids_controller()
+}
+
 /// What the kernel permits this user, if that is less than the machine has.
 fn user_limit() -> Option<u64> {
     let all = machine()?;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::rules::is_sidecar;
-use crate::runtime::Given;
+use crate::runtime::ReportedResources;
 
 #[cfg(test)]
 mod tests;
@@ -245,6 +245,30 @@ pub(crate) fn requests(pod: &Pod, held: &BTreeMap<String, Budget>) -> Sizes {
     }
 }
 
+/// What a pod needs of a resource at once, by the requests or the limits of its containers; `None` if none of them names it.
+pub(super) fn total(
+    pod: &Pod,
+    name: &str,
+    list: fn(&ResourceRequirements) -> Option<&List>,
+) -> Option<Quantity> {
+    let spec = pod.spec.as_ref()?;
+    let amount = |of: Option<&List>| -> Amounts {
+        let known = quantity(of, name);
+        known.map(|it| (name.to_owned(), it)).into_iter().collect()
+    };
+    let of = |container: &Container| amount(container.resources.as_ref().and_then(list));
+    let init = spec.init_containers.iter().flatten();
+    let mut total = amounts::at_once(
+        spec.containers.iter().map(of),
+        init.map(|container| (of(container), is_sidecar(container))),
+    );
+    if total.is_empty() {
+        return None;
+    }
+    amounts::add(&mut total, &amount(spec.overhead.as_ref()));
+    total.remove(name)
+}
+
 impl Budget {
     fn requests(&self) -> Amounts {
         [
@@ -285,7 +309,10 @@ fn put_memory(list: &mut List, bytes: i64) {
 
 /// `resources` of a container's status: the allocated resources, and while it runs those that it has, as far as they are
 /// known: those that were applied to it, and those that the runtime reports.
-pub(super) fn actual(container: &Container, runs: Option<(Budget, Option<Given>)>) -> Value {
+pub(super) fn actual(
+    container: &Container,
+    runs: Option<(Budget, Option<ReportedResources>)>,
+) -> Value {
     let mut shown = container.resources.clone().unwrap_or_default();
     if let Some((applied, given)) = runs {
         let told = |told: Option<i64>, applied: i64| match given {

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::ContainerUser;
 use tokio::time::Instant;
 
 use super::resources::Budget;
-use crate::runtime::{Given, Running};
+use crate::runtime::{ReportedResources, Running};
 use crate::shim::spec::Exit;
 
 /// First and longest back-off before a restart.
@@ -49,7 +49,7 @@ pub(crate) struct ContainerState {
     /// The resources that the last run was started with or resized to.
     pub(super) applied: Option<Budget>,
     /// The resources that the runtime reports for it.
-    pub(super) given: Option<Given>,
+    pub(super) given: Option<ReportedResources>,
     pub(super) backoff: Duration,
     pub(crate) retry_at: Option<Instant>,
 }
@@ -126,6 +126,15 @@ impl ContainerState {
             Phase::Terminated(terminated) => Some(terminated),
             _ => None,
         }
+    }
+
+    /// The IDs of its runs that have ended, as far as they are known.
+    pub(crate) fn ended_ids(&self) -> impl Iterator<Item = &str> {
+        let ends = [self.terminated(), self.last.as_ref()]
+            .into_iter()
+            .flatten();
+        let ids = ends.map(|end| end.id.as_str());
+        ids.filter(|id| !id.is_empty())
     }
 
     /// It runs, and its startup probe, if it has one, has succeeded.

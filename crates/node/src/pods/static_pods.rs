@@ -144,6 +144,7 @@ impl StaticPods {
             let update = Update {
                 pod: Arc::new(pod),
                 deleted: true,
+                evicted: None,
             };
             start(node, update, Origin::File, recovered);
         }
@@ -176,6 +177,7 @@ impl StaticPods {
             let update = Update {
                 pod: Arc::new(pod),
                 deleted: false,
+                evicted: None,
             };
             start(node, update, Origin::File, recovered.unwrap_or_default());
         }

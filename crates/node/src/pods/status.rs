@@ -40,6 +40,8 @@ pub(super) struct Input<'a> {
     pub(super) ending: bool,
     /// Why the pod as a whole has failed: reason and message.
     pub(super) failed: Option<(&'a str, &'a str)>,
+    /// Whether it has failed because the node reclaims what it uses.
+    pub(super) disrupted: bool,
     pub(super) now: Timestamp,
     /// When the agent first saw the pod.
     pub(super) start: Timestamp,
@@ -246,7 +248,7 @@ pub(super) fn status(input: &Input<'_>) -> Value {
     if !ephemeral.is_empty() {
         status["ephemeralContainerStatuses"] = json!(ephemeral);
     }
-    if let Some(("Evicted", message)) = input.failed
+    if let Some((_, message)) = input.failed.filter(|_| input.disrupted)
         && let Some(conditions) = status["conditions"].as_array_mut()
     {
         let condition = Condition {

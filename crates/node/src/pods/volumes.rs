@@ -8,6 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use k8s_openapi::api::core::v1::{self as v1, Pod};
 
 use crate::config::ImageMode;
+use crate::disk::{self, Used};
 use crate::error::{AtPath as _, PathError};
 
 mod content;
@@ -17,13 +18,15 @@ mod mounts;
 mod subpath;
 #[cfg(test)]
 mod tests;
-mod usage;
 mod writer;
 
 pub(super) use content::{Contents, Tokens};
 pub(super) use memory::is_mounted;
 pub(super) use mounts::{count, mounts};
 pub(super) use subpath::mount_all as mount_sub_paths;
+
+/// Where volumes are, below the directory of their pod.
+pub(super) const DIRECTORY: &str = "volumes";
 
 /// Unmounts what is mounted for a pod whose containers have ended, so that its directory can be removed. `directory` is the
 /// pod's.
@@ -114,26 +117,25 @@ pub(super) fn may_change(pod: &Pod) -> bool {
     volumes(pod).any(content::comes_from_api)
 }
 
-/// Whether a pod has volumes that may hold only so much.
-pub(super) fn has_size_limits(pod: &Pod) -> bool {
-    volumes(pod).any(|volume| volume.empty_dir.as_ref().and_then(memory::limit).is_some())
+/// The size limit of an `emptyDir` in bytes and as it was written, by the name of the volume.
+pub(super) fn size_limits(pod: &Pod) -> impl Iterator<Item = (&str, u64, &str)> {
+    volumes(pod).filter_map(|volume| {
+        let empty = volume.empty_dir.as_ref()?;
+        let shown = empty.size_limit.as_ref()?.0.as_str();
+        Some((volume.name.as_str(), memory::limit(empty)?, shown))
+    })
 }
 
-/// The kubelet's message if one of a pod's volumes exceeds its size limit.
-pub(super) fn too_large(pod: &Pod, directory: &Path) -> Option<String> {
-    volumes(pod).find_map(|volume| {
-        let empty = volume.empty_dir.as_ref()?;
-        let limit = memory::limit(empty)?;
-        let used = usage::of(&directory.join("volumes").join(&volume.name));
-        let within = used.is_some_and(|used| used <= limit);
-        let shown = &empty.size_limit.as_ref()?.0;
-        (!within).then(|| {
-            format!(
-                "Usage of EmptyDir volume \"{}\" exceeds the limit \"{shown}\". ",
-                volume.name
-            )
-        })
-    })
+/// What the local volumes of a pod use of the disk, by their names: those that go with the pod, as far as they are not in memory.
+/// `directory` is the pod's.
+pub(super) fn on_disk(pod: &Pod, directory: &Path) -> BTreeMap<String, Used> {
+    let directory = directory.join(DIRECTORY);
+    let local =
+        volumes(pod).filter(|volume| volume.empty_dir.is_some() || volume.config_map.is_some());
+    let local = local.filter(|volume| !memory::is_mounted(&directory.join(&volume.name)));
+    local
+        .map(|volume| (volume.name.clone(), disk::of(&directory.join(&volume.name))))
+        .collect()
 }
 
 /// Updates what volumes hold: config maps and secrets may have changed, tokens grow old.
@@ -166,7 +168,7 @@ async fn one(
     directory: &Path,
     volume: &v1::Volume,
 ) -> Result<PathBuf, VolumeError> {
-    let path = directory.join("volumes").join(&volume.name);
+    let path = directory.join(DIRECTORY).join(&volume.name);
     if let Some(host) = &volume.host_path {
         let own = contents.node.config.own_path(Path::new(&host.path));
         let kind = host.type_.as_deref().unwrap_or_default();

@@ -14,6 +14,7 @@ use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tokio_util::sync::DropGuard;
 
 use super::allocations::ResizeConditions;
 use super::record::Record;
@@ -72,7 +73,13 @@ pub(super) struct Worker {
     news: Arc<Notify>,
     /// Why the pod as a whole has failed: reason and message.
     failed: Option<(&'static str, String)>,
-    /// When the sizes of volumes are checked.
+    /// Whether it has failed because the node reclaims what it uses.
+    disrupted: bool,
+    /// What containers get to end since the node evicts the pod; the guard tells the node that they have.
+    eviction: Option<(Duration, DropGuard)>,
+    /// Whether the pod was admitted.
+    admitted: bool,
+    /// When the use of storage is checked.
     sizes: Wake,
     /// The record about the pod's resources, as it is on disk.
     resources: Option<resize::Resources>,
@@ -169,6 +176,9 @@ impl Worker {
             probes: HashMap::new(),
             news: Arc::default(),
             failed: None,
+            disrupted: false,
+            eviction: None,
+            admitted: false,
             sizes: None,
             resources: None,
             failed_resize: None,
@@ -222,6 +232,9 @@ impl Worker {
             }
             let update = self.updates.borrow_and_update().clone();
             let known = node.synced.initialized();
+            if let Some(evicted) = update.evicted.as_ref().filter(|_| !update.deleted) {
+                self.evict(&update.pod, evicted);
+            }
             let wake = if update.deleted {
                 let grace = match self.origin {
                     Origin::Api => FORCED_GRACE,
@@ -320,7 +333,7 @@ impl Worker {
             return None;
         }
         let deadline = self.keep_deadline(pod).await;
-        let deadline = earlier(deadline, self.keep_size_limits(pod).await);
+        let deadline = earlier(deadline, self.keep_storage_limits(pod).await);
         if self.failed.is_some() {
             return None;
         }

@@ -90,7 +90,7 @@ pub(super) fn conditions(facts: &Facts, before: Option<&Node>) -> Vec<Value> {
             if facts.limits {
                 "limits are enforced by cgroups".to_owned()
             } else {
-                "cgroups cannot be written here: limits for CPU and memory are not enforced, and processes are counted for users other than root only"
+                "cgroups cannot be written here, or have no controllers: limits for CPU and memory are not enforced, and processes are counted for users other than root only"
                     .to_owned()
             },
         ),

@@ -90,6 +90,15 @@ pub struct Condition {
     pub waits: bool,
 }
 
+/// The file systems of a runtime.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Disks {
+    /// A directory on that of the images.
+    pub images: PathBuf,
+    /// A directory on that of what containers write to their root directories; `None` if the runtime does not report it.
+    pub containers: Option<PathBuf>,
+}
+
 /// A connection to a port of a pod.
 #[derive(Debug)]
 pub struct Connection {
@@ -122,8 +131,8 @@ pub trait Complete: Send + Sync {
     /// Removes an image with all its names.
     fn remove_image<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<(), RuntimeError>>;
 
-    /// A directory on the file system that the images are on.
-    fn image_directory(&self) -> BoxFuture<'_, Result<PathBuf, RuntimeError>>;
+    /// Directories on the file systems of the images and of what containers write.
+    fn disks(&self) -> BoxFuture<'_, Result<Disks, RuntimeError>>;
 
     /// Pulls an image from its registry.
     ///

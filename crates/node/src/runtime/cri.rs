@@ -24,8 +24,8 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    Complete, Condition, Connection, Exec, Found, Given, Image, Measured, Output, Running, Runtime,
-    RuntimeError, Start, StartError,
+    Complete, Condition, Connection, Disks, Exec, Found, Image, Measured, Output,
+    ReportedResources, Running, Runtime, RuntimeError, Start, StartError, Written,
 };
 use crate::config::LogLimits;
 use crate::shim::spec::{Exit, Isolation, Limits};
@@ -244,7 +244,7 @@ impl Runtime for Cri {
         &self,
         id: &str,
         limits: Limits,
-    ) -> BoxFuture<'_, Result<Option<Given>, RuntimeError>> {
+    ) -> BoxFuture<'_, Result<Option<ReportedResources>, RuntimeError>> {
         let id = id.to_owned();
         async move { self.inner.update(&id, &limits).await }.boxed()
     }
@@ -262,6 +262,13 @@ impl Runtime for Cri {
 
     fn usage(&self) -> BoxFuture<'_, Result<Vec<Measured>, RuntimeError>> {
         async move { self.inner.usage().await }.boxed()
+    }
+
+    fn written<'a>(
+        &'a self,
+        pod_uid: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Vec<Written>, RuntimeError>> {
+        async move { self.inner.written(pod_uid).await }.boxed()
     }
 
     fn exec(
@@ -353,8 +360,8 @@ impl Complete for Cri {
         async move { self.inner.remove_image(id).await }.boxed()
     }
 
-    fn image_directory(&self) -> BoxFuture<'_, Result<PathBuf, RuntimeError>> {
-        async move { self.inner.image_directory().await }.boxed()
+    fn disks(&self) -> BoxFuture<'_, Result<Disks, RuntimeError>> {
+        async move { self.inner.disks().await }.boxed()
     }
 
     fn pull<'a>(

@@ -2,43 +2,33 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerUser, LinuxContainerUser};
 use parking_lot::Mutex;
-use rustix::process::{Pid, PidfdFlags};
 use serde::Deserialize;
-use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::net::UnixStream;
 use tokio::process::Command;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::{
-    Exec, Found, Given, Measured, PodChange, Running, Runtime, RuntimeError, Start, StartError,
-    ended,
+    Exec, Found, Measured, PodChange, ReportedResources, Running, Runtime, RuntimeError, Start,
+    StartError, Written, ended,
 };
-use crate::error::{AtPath as _, Error};
+use crate::error::Error;
 use crate::oci;
-use crate::shim::spec::{
-    self, Answer, ContainerSpec, ExecSpec, Exit, Isolation, Limits, Owner, PodLimits, State, User,
-};
-use crate::shim::terminal;
-use files::{discard, how_it_ended, make_private};
+use crate::shim::spec::{self, Exit, Isolation, Limits, Owner, PodLimits, State};
+use files::{discard, make_private};
 
+mod enter;
 mod files;
+mod launch;
+mod measure;
 mod pods;
-
-/// A shim answers within milliseconds; a host that swaps may need longer.
-const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// Bytes of its answer, which has the text of at most one error.
-const LONGEST_ANSWER: u64 = 64 << 10;
 
 /// The runtime with processes.
 #[derive(Debug)]
@@ -131,117 +121,14 @@ impl Process {
         command
     }
 
-    async fn launch(&self, id: &str, mut spec: ContainerSpec) -> Result<Running, StartError> {
-        spec.id = id.to_owned();
-        spec.isolation = self.isolation;
-        spec.cgroups = self.cgroups;
-        let directory = self.directory.join(id);
-        std::fs::create_dir_all(&directory)
-            .at(&directory)
-            .map_err(StartError::failed)?;
-        spec::write(&directory.join(spec::SPEC), &spec).map_err(StartError::failed)?;
-        let errors =
-            std::fs::File::create(directory.join("shim.log")).map_err(StartError::failed)?;
-        let mut child = self
-            .command("run")
-            .arg(&directory)
-            .env_clear()
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(errors)
-            .spawn()
-            .map_err(|error| StartError::failed(format_args!("container helper: {error}")))?;
-        let stdout = child
-            .stdout
-            .take()
-            .ok_or_else(|| StartError::failed("container helper has no output"))?;
-        let mut line = String::new();
-        let mut stdout = BufReader::new(stdout.take(LONGEST_ANSWER));
-        let read = tokio::time::timeout(START_TIMEOUT, stdout.read_line(&mut line)).await;
-        let answer = match read {
-            Ok(Ok(_)) => serde_json::from_str(&line)
-                .map_err(|error| StartError::failed(format_args!("container helper: {error}")))?,
-            Ok(Err(error)) => Answer::Failed(format!("container helper: {error}")),
-            Err(_) => Answer::Failed("container helper did not answer".into()),
-        };
-        let state = match answer {
-            Answer::Started(state) => state,
-            Answer::Failed(reason) => {
-                let _ = child.start_kill();
-                let _ = child.wait().await;
-                return Err(StartError::Failed(reason));
-            }
-        };
-        let (started, user) = (state.started, state.user.as_ref().map(user_of));
-        let over = async move {
-            let _ = child.wait().await;
-        };
-        let exit = self.watch(&spec, state, directory, over);
-        Ok(Running {
-            id: id.to_owned(),
-            started,
-            image_id: spec.root.image_id,
-            user,
-            given: None,
-            exit,
-        })
-    }
-
-    /// Reports the end of a container when `over` completes, which is when its shim ends.
-    fn watch(
-        &self,
-        spec: &ContainerSpec,
-        state: State,
-        directory: PathBuf,
-        over: impl Future<Output = ()> + Send + 'static,
-    ) -> watch::Receiver<Option<Exit>> {
-        let (sender, exit) = watch::channel(None);
-        let stop = spec.root.config.stop_signal.as_deref();
-        let stop = stop.and_then(super::signal::number);
-        self.containers.lock().insert(
-            spec.id.clone(),
-            Container {
-                owner: spec.owner.clone(),
-                cgroup: oci::cgroups_path(spec),
-                state,
-                stop: stop.unwrap_or(libc::SIGTERM),
-                exit: exit.clone(),
-            },
-        );
-        tokio::spawn(async move {
-            over.await;
-            sender.send_replace(Some(how_it_ended(&directory)));
-        });
-        exit
-    }
-
-    fn adopt(&self, id: &str, directory: &Path) -> Option<Found> {
-        let mut spec: ContainerSpec = spec::read(&directory.join(spec::SPEC)).ok()?;
-        id.clone_into(&mut spec.id);
-        // Without state the program never ran, or the shim was killed at once.
-        let state: State = spec::read(&directory.join(spec::STATE)).ok()?;
-        let (started, user) = (state.started, state.user.as_ref().map(user_of));
-        let alive = spec::start_time(state.shim) == Some(state.shim_start);
-        let shim = Pid::from_raw(state.shim).filter(|_| alive);
-        let over = shim.and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::NONBLOCK).ok());
-        let exit = self.watch(&spec, state, directory.to_owned(), async move {
-            // SAFETY: an OwnedFd always yields the same descriptor and keeps it open until it is dropped.
-            let over = over.and_then(|fd: OwnedFd| unsafe { AsyncFd::register(fd) }.ok());
-            if let Some(over) = over {
-                let _ = over.readable().await;
-            }
-        });
-        Some(Found {
-            owner: spec.owner,
-            running: Running {
-                id: id.to_owned(),
-                started,
-                image_id: spec.root.image_id,
-                user,
-                given: None,
-                exit,
-            },
-        })
+    /// The containers that run, of one pod or of all.
+    fn running(&self, pod_uid: Option<&str>) -> Vec<(String, Container)> {
+        let containers = self.containers.lock();
+        let of_pod = |owner: &Owner| pod_uid.is_none_or(|uid| owner.pod_uid == uid);
+        let running = containers
+            .iter()
+            .filter(|(_, it)| of_pod(&it.owner) && it.exit.borrow().is_none());
+        running.map(|(id, it)| (id.clone(), it.clone())).collect()
     }
 
     fn signal(&self, container: &Container, signal: i32) {
@@ -250,53 +137,6 @@ impl Process {
             // A process that ended before the signal needs none.
             super::signal::send(pid, signal);
         }
-    }
-
-    /// Starts a further program by the helper.
-    fn enter(&self, id: &str, args: Vec<String>, stdin: bool, tty: bool) -> std::io::Result<Exec> {
-        let gone = || std::io::Error::new(std::io::ErrorKind::NotFound, "container not running");
-        let container = self.containers.lock().get(id).cloned().ok_or_else(gone)?;
-        if container.exit.borrow().is_some() {
-            return Err(gone());
-        }
-        let directory = self.directory.join(id);
-        let file = directory.join(format!("exec-{}.json", super::new_id()));
-        let terminal = tty.then(|| open_terminal(&directory)).transpose()?;
-        let spec = ExecSpec {
-            directory,
-            args,
-            tty,
-        };
-        spec::write(&file, &spec).map_err(std::io::Error::other)?;
-        let mut command = self.command("exec");
-        command.arg(&file).env_clear().kill_on_drop(true);
-        let terminal = if let Some((master, slave)) = terminal {
-            command
-                .stdin(slave.try_clone()?)
-                .stdout(slave.try_clone()?)
-                .stderr(slave);
-            Some(master)
-        } else {
-            command.stdin(if stdin { Stdio::piped() } else { Stdio::null() });
-            command.stdout(Stdio::piped()).stderr(Stdio::piped());
-            None
-        };
-        Ok(Exec::Child {
-            child: command.spawn()?,
-            terminal,
-        })
-    }
-}
-
-/// The user of a container in its status. As with container runtimes, the groups begin with the primary one.
-fn user_of(user: &User) -> ContainerUser {
-    let groups = std::iter::once(user.group).chain(user.others.iter().copied());
-    ContainerUser {
-        linux: Some(LinuxContainerUser {
-            uid: user.id.into(),
-            gid: user.group.into(),
-            supplemental_groups: Some(groups.map(i64::from).collect()),
-        }),
     }
 }
 
@@ -375,7 +215,7 @@ impl Runtime for Process {
         &self,
         id: &str,
         limits: Limits,
-    ) -> BoxFuture<'_, Result<Option<Given>, RuntimeError>> {
+    ) -> BoxFuture<'_, Result<Option<ReportedResources>, RuntimeError>> {
         let container = self.containers.lock().get(id).cloned();
         let enforced = self.cgroups;
         async move {
@@ -434,42 +274,27 @@ impl Runtime for Process {
     }
 
     fn usage(&self) -> BoxFuture<'_, Result<Vec<Measured>, RuntimeError>> {
-        let running: Vec<(String, Container)> = match self.cgroups {
-            true => {
-                let containers = self.containers.lock();
-                let running = containers
-                    .iter()
-                    .filter(|(_, it)| it.exit.borrow().is_none());
-                running.map(|(id, it)| (id.clone(), it.clone())).collect()
-            }
+        // Without cgroups nothing counts what they use.
+        let running = match self.cgroups {
+            true => self.running(None),
             false => Vec::new(),
         };
-        let measure = move || {
-            let all = running.into_iter().map(|(id, container)| Measured {
-                id,
-                pod_uid: container.owner.pod_uid,
-                container: container.owner.container,
-                at: Timestamp::now(),
-                cgroup: container.cgroup.to_string_lossy().into_owned(),
-                cpu_nanocores: None,
-                figures: oci::measure::measure(&container.cgroup),
-            });
-            all.collect()
-        };
-        let measured = tokio::task::spawn_blocking(measure);
+        let measured = tokio::task::spawn_blocking(move || measure::usage(running));
         async move { Ok(measured.await?) }.boxed()
     }
 
-    fn attach(&self, id: &str) -> BoxFuture<'static, std::io::Result<tokio::net::UnixStream>> {
-        use std::os::fd::AsRawFd;
+    fn written<'a>(
+        &'a self,
+        pod_uid: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Vec<Written>, RuntimeError>> {
+        let (running, directory) = (self.running(pod_uid), self.directory.clone());
+        let measured = tokio::task::spawn_blocking(move || measure::written(running, &directory));
+        async move { Ok(measured.await?) }.boxed()
+    }
+
+    fn attach(&self, id: &str) -> BoxFuture<'static, std::io::Result<UnixStream>> {
         let directory = self.directory.join(id);
-        async move {
-            // By its directory: the path may be longer than the path of a socket can be.
-            let directory = std::fs::File::open(directory)?;
-            let path = format!("/proc/self/fd/{}/{}", directory.as_raw_fd(), spec::ATTACH);
-            tokio::net::UnixStream::connect(path).await
-        }
-        .boxed()
+        async move { enter::attach(&directory).await }.boxed()
     }
 
     fn exec(
@@ -481,14 +306,4 @@ impl Runtime for Process {
     ) -> BoxFuture<'static, std::io::Result<Exec>> {
         std::future::ready(self.enter(id, args, stdin, tty)).boxed()
     }
-}
-
-/// A terminal for a further program in the container at `directory`: one with a name inside if the container has its
-/// own terminals, else one of the host.
-fn open_terminal(directory: &Path) -> std::io::Result<(OwnedFd, OwnedFd)> {
-    let state: Result<State, _> = spec::read(&directory.join(spec::STATE));
-    let own = state.ok().and_then(|state| {
-        terminal::open_inside(Path::new(&format!("/proc/{}/root", state.pid))).ok()
-    });
-    own.map_or_else(|| terminal::open(Path::new(terminal::HOST)), Ok)
 }

@@ -9,10 +9,13 @@ use rustix::process::WaitOptions;
 use super::create::{self, CreateError};
 use super::program::Role;
 use super::report::{self, ReportError};
-use super::spec::{ContainerSpec, Isolation};
+use super::spec::{ContainerSpec, Isolation, Limits};
 use super::stage;
 use super::sys::{self, Fork, PipeError};
 use crate::error::{AtPath as _, PathError};
+
+/// More memory than the trial needs.
+const MEMORY: i64 = 1 << 30;
 
 /// Why a kind of container, or layers of images, do not work on this machine.
 #[derive(Debug, thiserror::Error)]
@@ -82,7 +85,15 @@ fn layers(directory: &Path, isolation: Isolation) -> Result<(), ProbeError> {
 /// A whole container, except for its program.
 fn attempt(directory: &Path, isolation: Isolation, cgroups: bool) -> Result<(), ProbeError> {
     std::fs::create_dir_all(directory).at(directory)?;
+    // In the second version of cgroups, an agent may be given a part of the hierarchy that has not all controllers: containers
+    // with limits would not start there.
+    let limits = Limits {
+        cpu_shares: cgroups.then_some(1024),
+        memory: cgroups.then_some(MEMORY),
+        ..Limits::default()
+    };
     let spec = ContainerSpec {
+        limits,
         id: format!("probe-{}", std::process::id()),
         args: vec!["true".into()],
         hostname: "probe".into(),

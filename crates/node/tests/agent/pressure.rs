@@ -1,10 +1,21 @@
-//! The conditions of a Node about what it is short of.
+//! What a node does when it is short of something: conditions, eviction, rejection of pods.
 
-use serde_json::Value;
+use std::path::PathBuf;
+use std::time::Duration;
 
-use super::harness::Cluster;
+use allot_node::{Eviction, Thresholds};
+use allot_testing::wait::until_true;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use serde_json::{Value, json};
+
+use super::harness::{Cluster, isolated, pod_path, shell, status, with};
 
 const NODE: &str = "/api/v1/nodes/n1";
+
+/// Hard thresholds.
+fn hard(text: &str) -> Eviction {
+    text.parse::<Thresholds>().expect("thresholds").into()
+}
 
 fn condition<'a>(node: &'a Value, kind: &str) -> &'a Value {
     let all = node["status"]["conditions"].as_array();
@@ -24,7 +35,7 @@ async fn a_node_says_what_it_is_short_of() {
     // More than any machine has.
     cluster.adjust = |config| {
         let text = "memory.available<1000000Gi,nodefs.available<1000000Gi,pid.available<1000000Gi";
-        config.eviction = text.parse().expect("thresholds");
+        config.eviction = hard(text);
     };
     cluster.start_agent().await;
     for (kind, reason, message) in [
@@ -53,11 +64,103 @@ async fn a_node_says_what_it_is_short_of() {
     // Something is always left of each.
     cluster.adjust = |config| {
         let text = "memory.available<1,nodefs.available<1,pid.available<1";
-        config.eviction = text.parse().expect("thresholds");
+        config.eviction = hard(text);
     };
     cluster.start_agent().await;
     for kind in all {
         let relieved = |node: &Value| condition(node, kind)["status"] == "False";
         cluster.until(NODE, kind, relieved).await;
     }
+}
+
+/// A small disk at a directory, which is taken away again.
+#[derive(Default)]
+struct Disk(PathBuf);
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = unmount(&self.0, UnmountFlags::DETACH);
+    }
+}
+
+/// A pod of one container with a volume, and a script that is run in it.
+fn with_volume(script: &str) -> Value {
+    let mount = json!({"volumeMounts": [{"name": "v", "mountPath": "/mnt/v"}]});
+    json!({
+        "terminationGracePeriodSeconds": 1000,
+        "containers": [with(shell(script), "c", mount)],
+        "volumes": [{"name": "v", "emptyDir": {}}],
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pod_that_fills_the_disk_is_evicted_and_gives_its_devices_back() {
+    let mut disk = Disk::default();
+    let mut cluster = Cluster::start().await;
+    if !isolated(&cluster).await || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    cluster.stop_agent().await;
+    let size = c"size=64m";
+    let mounted = mount("tmpfs", cluster.root(), "tmpfs", MountFlags::empty(), size);
+    if mounted.is_err() {
+        eprintln!("skipped: file systems cannot be mounted here");
+        return;
+    }
+    disk.0 = cluster.root().to_owned();
+    cluster.adjust = |config| {
+        config.eviction = hard("nodefs.available<24Mi");
+        config.eviction.period = Duration::from_millis(50);
+    };
+    cluster.start_agent().await;
+    let (_plugin, calls) = cluster.driver().await;
+    // The second one uses less, and what the first one gives back is enough.
+    let modest = with_volume("head -c 2m /dev/zero > /mnt/v/x; echo written; exec sleep 1000");
+    cluster.pod("modest", modest).await;
+    cluster.until_logged("modest", &["c"]).await;
+    cluster.claim("claim", "a").await;
+    let mut greedy =
+        with_volume("trap '' TERM; head -c 48m /dev/zero > /mnt/v/x; while :; do sleep 1; done");
+    greedy["resourceClaims"] = json!([{"name": "r", "resourceClaimName": "claim"}]);
+    greedy["containers"][0]["resources"] = json!({"claims": [{"name": "r"}]});
+    let uid = cluster.pod("greedy", greedy).await;
+    cluster.reserve("claim", "greedy", &uid).await;
+
+    let pod = cluster.until_phase("greedy", "Failed").await;
+    assert_eq!(pod["status"]["reason"], "Evicted");
+    let message = pod["status"]["message"].as_str().unwrap_or_default();
+    let expected =
+        "The node was low on resource: ephemeral-storage. Threshold quantity: 24Mi, available: ";
+    assert!(message.starts_with(expected), "{message}");
+    let target = condition(&pod, "DisruptionTarget");
+    assert_eq!(target["status"], "True");
+    assert_eq!(target["reason"], "TerminationByKubelet");
+    assert_eq!(target["message"], message);
+    assert_eq!(cluster.until_event("greedy", "Evicted").await, message);
+    // A hard threshold leaves a pod no time of its own.
+    assert_eq!(status(&pod, "c")["state"]["terminated"]["exitCode"], 137);
+    let unprepared = |call: &String| call.starts_with("unprepare");
+    assert!(calls.log.lock().unwrap().iter().any(unprepared));
+    until_true("the volume is gone", || {
+        !cluster
+            .root()
+            .join("pods")
+            .join(&uid)
+            .join("volumes")
+            .exists()
+    })
+    .await;
+
+    // The condition stays for a while, and no other pod starts meanwhile.
+    let pressed = |node: &Value| condition(node, "DiskPressure")["status"] == "True";
+    cluster.until(NODE, "under pressure", pressed).await;
+    cluster.pod("late", with_volume("sleep 1000")).await;
+    let late = cluster.until_phase("late", "Failed").await;
+    assert_eq!(late["status"]["reason"], "Evicted");
+    let expected = "Pod was rejected: The node had condition: [DiskPressure]. ";
+    assert_eq!(late["status"]["message"], expected);
+    assert_eq!(condition(&late, "DisruptionTarget"), &Value::Null);
+    let modest = cluster.get(&pod_path("modest")).await;
+    assert_eq!(modest["status"]["phase"], "Running");
+    cluster.stop_agent().await;
 }

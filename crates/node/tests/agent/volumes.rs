@@ -169,14 +169,31 @@ async fn a_pod_with_too_much_in_a_volume_is_evicted() {
     let message = "Usage of EmptyDir volume \"v\" exceeds the limit \"2Mi\". ";
     assert_eq!(pod["status"]["reason"], "Evicted");
     assert_eq!(pod["status"]["message"], message);
+    // The fault is the pod's own.
     let conditions = pod["status"]["conditions"].as_array().unwrap();
-    let target = conditions
-        .iter()
-        .find(|it| it["type"] == "DisruptionTarget")
-        .unwrap();
-    assert_eq!(
-        (&target["status"], &target["reason"]),
-        (&json!("True"), &json!("TerminationByKubelet"))
-    );
+    assert!(!conditions.iter().any(|it| it["type"] == "DisruptionTarget"));
+    assert_eq!(cluster.until_event("p", "Evicted").await, message);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_with_more_than_its_limit_of_storage_is_evicted() {
+    let cluster = Cluster::start().await;
+    if !isolated(&cluster).await {
+        return;
+    }
+    let mount = json!({
+        "volumeMounts": [{"name": "v", "mountPath": "/mnt/v"}],
+        "resources": {"limits": {"ephemeral-storage": "2Mi"}},
+    });
+    let script = "head -c 3m /dev/zero > /mnt/v/big; exec sleep 1000";
+    let spec = json!({
+        "containers": [with(shell(script), "c", mount)],
+        "volumes": [{"name": "v", "emptyDir": {}}],
+    });
+    cluster.pod("p", spec).await;
+    let pod = cluster.until_phase("p", "Failed").await;
+    assert_eq!(pod["status"]["reason"], "Evicted");
+    let message = "Pod ephemeral local storage usage exceeds the total limit of containers 2Mi. ";
+    assert_eq!(pod["status"]["message"], message);
     assert_eq!(cluster.until_event("p", "Evicted").await, message);
 }

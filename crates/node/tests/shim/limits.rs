@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use allot_node::shim::spec::ContainerSpec;
+use allot_node::shim::spec::{ContainerSpec, Isolation};
 
 use allot_testing::wait::until_true;
 
@@ -302,4 +302,42 @@ fn regression_a_log_that_fills_the_disk_does_not_hide_the_end() {
         assert_eq!(line.len(), 16 * 1024);
     }
     drop(disk);
+}
+
+/// A part of the second version's hierarchy in which no controller is switched on, as an agent may be given one.
+#[test]
+fn regression_a_hierarchy_without_controllers_limits_nothing() {
+    if machine(As::Root).is_none() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let script = r#"
+        cd "$1"
+        mkdir mounted trial
+        mount -t cgroup2 none mounted || exit 77
+        part="mounted/allot-test-$$"
+        mkdir -p "$part/below" || exit 77
+        mount --bind "$part/below" /sys/fs/cgroup || exit 77
+        "$2" probe "$1/trial"
+        umount /sys/fs/cgroup
+        find "$part" -depth -type d -exec rmdir {} \;
+    "#;
+    let mut command = program_of(As::Root, Path::new("/usr/bin/unshare"));
+    command.args(["--mount", "--propagation", "private", "sh", "-ec", script]);
+    let shim = env!("CARGO_BIN_EXE_allot-node-shim");
+    let output = command.arg("sh").arg(directory.path()).arg(shim).output();
+    let output = output.expect("a probe");
+    if output.status.code() == Some(77) {
+        eprintln!("skipped: the second version of cgroups cannot be mounted");
+        return;
+    }
+    let said = String::from_utf8_lossy(&output.stdout);
+    let found: Machine = serde_json::from_str(&said).unwrap_or_else(|error| {
+        panic!(
+            "{error}: {said} {}",
+            String::from_utf8_lossy(&output.stderr)
+        )
+    });
+    assert_eq!(found.isolation, Isolation::Namespaces, "{said}");
+    assert!(!found.cgroups, "{said}");
 }

@@ -37,6 +37,7 @@ impl ImageService for Server {
     ) -> Answer<v1::ImageFsInfoResponse> {
         Ok(Response::new(v1::ImageFsInfoResponse {
             image_filesystems: self.state().filesystem.clone().into_iter().collect(),
+            container_filesystems: Vec::new(),
         }))
     }
 

@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 
 use super::*;
 use crate::runtime::{Exec, Running, Runtime, Start, StartError};
-use crate::runtime::{Given, RuntimeError};
+use crate::runtime::{ReportedResources, RuntimeError};
 use crate::spec::{Limits, PodLimits};
 
 /// It had been told neither of the creation nor of the container.
@@ -96,7 +96,11 @@ impl Runtime for Busy {
         std::future::pending().boxed()
     }
 
-    fn update(&self, _: &str, _: Limits) -> BoxFuture<'_, Result<Option<Given>, RuntimeError>> {
+    fn update(
+        &self,
+        _: &str,
+        _: Limits,
+    ) -> BoxFuture<'_, Result<Option<ReportedResources>, RuntimeError>> {
         std::future::pending().boxed()
     }
 

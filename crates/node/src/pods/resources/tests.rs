@@ -140,7 +140,7 @@ fn the_status_shows_what_a_container_has() {
     let expected = whole(("500m", "32Mi"), ("1", "64Mi"));
     assert_eq!(actual(&container, Some((before, None))), expected);
     // What the runtime reports has precedence; it reports no requested memory.
-    let given = Given {
+    let given = ReportedResources {
         cpu_request: Some(700),
         cpu_limit: None,
         memory_limit: Some(96 << 20),
@@ -152,11 +152,11 @@ fn the_status_shows_what_a_container_has() {
 /// Amounts that are the same to the kernel are shown as they were requested, and resources that were not requested are not shown.
 #[test]
 fn the_least_amounts_are_shown_as_allocated() {
-    let shown = |resources: Value, given: Given| {
+    let shown = |resources: Value, given: ReportedResources| {
         let container = container(json!({"name": "c", "resources": resources}));
         actual(&container, Some((Budget::default(), Some(given))))
     };
-    let given = |cpu_request, cpu_limit| Given {
+    let given = |cpu_request, cpu_limit| ReportedResources {
         cpu_request: Some(cpu_request),
         cpu_limit: Some(cpu_limit),
         memory_limit: None,

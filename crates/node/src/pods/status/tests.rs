@@ -12,6 +12,7 @@ fn status_of(pod: &Pod, containers: &HashMap<String, ContainerState>, runtime: &
         sandbox: false,
         ending: false,
         failed: None,
+        disrupted: false,
         now: Timestamp::UNIX_EPOCH,
         start: Timestamp::UNIX_EPOCH,
         since: &HashMap::new(),

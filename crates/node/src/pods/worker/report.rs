@@ -15,7 +15,7 @@ use super::super::allocations::{ResizeConditions, record_events};
 use super::super::record::Record;
 use super::super::state::ContainerState;
 use super::super::status::{self, Input, has_ended};
-use super::{REPORT, RETRY, Wake, Worker, grace};
+use super::{REPORT, RETRY, Wake, Worker};
 use crate::error::api_message;
 
 impl Worker {
@@ -35,6 +35,7 @@ impl Worker {
             own,
             sandbox: self.ready,
             ending,
+            disrupted: self.disrupted,
             failed: self.failed.as_ref().map(|it| (it.0, it.1.as_str())),
             now: Timestamp::now(),
             start: self.start,
@@ -56,8 +57,10 @@ impl Worker {
         }
         let uid = pod.uid().unwrap_or_default();
         if !ending && is_terminal_phase(self.phase(pod)) {
-            self.stop_all(pod, grace(pod)).await;
+            self.stop_all(pod, self.grace(pod)).await;
             self.unprepare_claims(pod).await;
+            self.remove_volumes(pod).await;
+            self.eviction = None;
             self.ready = false;
             record_events(&self.node.events, self.node.allocations.end(&uid));
         }

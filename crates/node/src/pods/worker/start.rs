@@ -251,8 +251,10 @@ impl Worker {
     async fn after_start(&mut self, pod: &Pod, container: &Container, running: &Running) -> bool {
         let node = Arc::clone(&self.node);
         let mut exit = running.exit.clone();
-        let ending =
-            |update: &Update| update.deleted || update.pod.metadata.deletion_timestamp.is_some();
+        let ending = |update: &Update| {
+            let deleted = update.deleted || update.pod.metadata.deletion_timestamp.is_some();
+            deleted || update.evicted.is_some()
+        };
         let result = tokio::select! {
             biased;
             result = lifecycle::started(&node, pod, container, &running.id) => result,

@@ -10,8 +10,9 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::{Api, ResourceExt};
 use tokio::time::Instant;
 
+use super::super::state::ContainerState;
 use super::super::{Node, Origin, lifecycle, remove_tree, volumes};
-use super::{FORCED_GRACE, RETRY, Wake, Worker, container_of, grace};
+use super::{FORCED_GRACE, RETRY, Wake, Worker, container_of};
 use crate::error::api_message;
 use crate::events::Kind;
 use crate::rules::{self, is_sidecar};
@@ -40,7 +41,7 @@ impl Worker {
         if self.failed.is_none() {
             let events = &self.node.events;
             events.pod(pod, None, Kind::Normal, EXCEEDED.0, EXCEEDED.1);
-            self.stop_all(pod, grace(pod)).await;
+            self.stop_all(pod, self.grace(pod)).await;
             self.failed = Some((EXCEEDED.0, EXCEEDED.1.to_owned()));
         }
         None
@@ -89,6 +90,8 @@ impl Worker {
                     let update = self.updates.borrow_and_update().clone();
                     let now = update.pod.metadata.deletion_grace_period_seconds;
                     let now = now.map(|now| Duration::from_secs(now.max(0) as u64));
+                    let evicted = update.evicted.as_ref().map(|evicted| evicted.grace);
+                    let now = now.into_iter().chain(evicted).min();
                     // That a manifest is gone is why its pod is stopped, and nothing can shorten the time.
                     let short = self.origin == Origin::Api
                         && (update.deleted || now.is_some_and(|now| now < grace));
@@ -181,8 +184,10 @@ impl Worker {
             .deletion_grace_period_seconds
             .unwrap_or(30)
             .max(0);
-        self.stop_all(pod, Duration::from_secs(grace as u64)).await;
+        let grace = self.shorten(Duration::from_secs(grace as u64));
+        self.stop_all(pod, grace).await;
         self.unprepare_claims(pod).await;
+        self.eviction = None;
         if self.node.shutdown.is_cancelled() {
             return None;
         }
@@ -208,6 +213,18 @@ impl Worker {
         }
     }
 
+    /// Removes the volumes of a pod that has ended: its object may stay for long, and what was in them is not needed any longer.
+    pub(super) async fn remove_volumes(&mut self, pod: &Pod) {
+        // The agent stops while something may still run. Simulated pods write nothing.
+        if self.node.shutdown.is_cancelled() || self.node.pretends() {
+            return;
+        }
+        let directory = self.node.pod_dir(&pod.uid().unwrap_or_default());
+        volumes::unmount_all(&directory);
+        remove_tree(directory.join(volumes::DIRECTORY)).await;
+        self.volumes = None;
+    }
+
     pub(super) async fn clean_up(&self, pod: &Pod) {
         if let Some(images) = &self.node.images {
             images.forget(pod);
@@ -217,12 +234,8 @@ impl Worker {
         }
         let ended: Vec<String> = {
             let containers = self.containers.lock();
-            let ends = containers.values().flat_map(|state| {
-                let last = state.last.as_ref().map(|end| &end.id);
-                [state.terminated().map(|end| &end.id), last]
-            });
-            let ids = ends.flatten().filter(|id| !id.is_empty());
-            ids.cloned().collect()
+            let ids = containers.values().flat_map(ContainerState::ended_ids);
+            ids.map(str::to_owned).collect()
         };
         self.node.remove_containers(ended).await;
         let uid = pod.uid().unwrap_or_default();

@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use tokio::sync::watch;
 
 use super::{Creation, Inner, Known, Removal, calls, follow, reported, time, translate};
-use crate::runtime::{Given, Request, Running, RuntimeError, StartError, ended};
+use crate::runtime::{ReportedResources, Request, Running, RuntimeError, StartError, ended};
 use crate::shim::spec::{ContainerSpec, Limits};
 
 impl Inner {
@@ -130,7 +130,7 @@ impl Inner {
         &self,
         id: &str,
         limits: &Limits,
-    ) -> Result<Option<Given>, RuntimeError> {
+    ) -> Result<Option<ReportedResources>, RuntimeError> {
         let request = v1::UpdateContainerResourcesRequest {
             container_id: id.to_owned(),
             linux: Some(v1::LinuxContainerResources {

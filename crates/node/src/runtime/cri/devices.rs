@@ -35,12 +35,15 @@ fn numbers(version: &str) -> Option<(u64, u64)> {
 }
 
 impl Devices {
-    /// Parses the runtime's version and status responses; containerd includes its configuration as JSON.
+    /// Parses the runtime's version and status responses, which include its configuration as JSON: that of containerd, or that of
+    /// CRI-O in a member `crio`, by the names that it has in the source.
     pub(super) fn of(version: &v1::VersionResponse, status: &v1::StatusResponse) -> Self {
         let config = status.info.get("config");
         let config: Option<Value> = config.and_then(|text| serde_json::from_str(text).ok());
         let get = |name: &str| config.as_ref().and_then(|config| config.get(name));
-        let dirs = get("cdiSpecDirs").and_then(Value::as_array);
+        let of_crio = || get("crio")?.get("CDISpecDirs");
+        let dirs = get("cdiSpecDirs").or_else(of_crio);
+        let dirs = dirs.and_then(Value::as_array);
         let paths = |dirs: &Vec<Value>| {
             let dirs = dirs.iter().filter_map(Value::as_str);
             dirs.map(PathBuf::from).collect()
@@ -111,10 +114,13 @@ impl Devices {
                 shown(read)
             ));
         }
+        let reads = match read.is_empty() {
+            true => format!("{name} reads no CDI files"),
+            false => format!("{name} reads CDI files in {}", shown(read)),
+        };
         Some(format!(
-            "{name} reads CDI files in {}, and those of this node's drivers are in {own}: add that to cdi_spec_dirs in {} of \
-             its configuration and restart it, or start the node with --cdi-dir",
-            shown(read),
+            "{reads}, and those of this node's drivers are in {own}: add that to cdi_spec_dirs in {} of its configuration and \
+             restart it, or start the node with --cdi-dir",
             self.section()
         ))
     }
@@ -199,5 +205,14 @@ mod tests {
         check(config, "/srv/cdi", "add that to cdi_spec_dirs");
         check(config, "/etc/cdi", "restart the driver");
         check("{}", "/srv/cdi", "has to read them there");
+        let config = r#"{"sandboxImage": "pause", "crio": {"CDISpecDirs": ["/etc/cdi"]}}"#;
+        check(config, "/srv/cdi", "reads CDI files in /etc/cdi, and those");
+        check(config, "/etc/cdi", "restart the driver");
+        let config = r#"{"crio": {"CDISpecDirs": []}}"#;
+        check(
+            config,
+            "/srv/cdi",
+            "containerd reads no CDI files, and those",
+        );
     }
 }

@@ -8,7 +8,7 @@ use allot_protos::cri_v1 as v1;
 
 use super::Inner;
 use super::translate::annotation;
-use crate::runtime::{Image, RuntimeError};
+use crate::runtime::{Disks, Image, RuntimeError};
 
 impl Inner {
     /// Looks up an image in the runtime's image store.
@@ -69,16 +69,19 @@ impl Inner {
         Ok(())
     }
 
-    /// A directory on the file system that the images are on.
-    pub(super) async fn image_directory(&self) -> Result<PathBuf, RuntimeError> {
+    /// Directories on the file systems of the images and of what containers write.
+    pub(super) async fn disks(&self) -> Result<Disks, RuntimeError> {
         let request = v1::ImageFsInfoRequest {};
         let response = self.calls.image_fs_info(request).await?;
-        let first = response.image_filesystems.into_iter().next();
-        let first = first.and_then(|it| it.fs_id).map(|it| it.mountpoint);
-        first
-            .filter(|path| !path.is_empty())
-            .map(PathBuf::from)
-            .ok_or(RuntimeError::NoImageDirectory)
+        let first = |all: Vec<v1::FilesystemUsage>| {
+            let first = all.into_iter().next().and_then(|it| it.fs_id);
+            let path = first.map(|it| it.mountpoint);
+            path.filter(|path| !path.is_empty()).map(PathBuf::from)
+        };
+        Ok(Disks {
+            images: first(response.image_filesystems).ok_or(RuntimeError::NoImageDirectory)?,
+            containers: first(response.container_filesystems),
+        })
     }
 
     /// Pulls an image from its registry.

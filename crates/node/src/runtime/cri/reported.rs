@@ -3,7 +3,7 @@
 use allot_protos::cri_v1 as v1;
 use k8s_openapi::api::core::v1::{ContainerUser, LinuxContainerUser};
 
-use crate::runtime::Given;
+use crate::runtime::ReportedResources;
 
 /// The user of a container; `None` if the runtime does not report it, as containerd before 2.0.
 pub(super) fn user(status: &v1::ContainerStatus) -> Option<ContainerUser> {
@@ -18,7 +18,7 @@ pub(super) fn user(status: &v1::ContainerStatus) -> Option<ContainerUser> {
 }
 
 /// The resources of a container; `None` if the runtime reports none.
-pub(super) fn given(status: &v1::ContainerStatus) -> Option<Given> {
+pub(super) fn given(status: &v1::ContainerStatus) -> Option<ReportedResources> {
     /// One CPU in shares, and in thousandths.
     const SHARES: i64 = 1024;
     const WHOLE: i64 = 1000;
@@ -32,12 +32,12 @@ pub(super) fn given(status: &v1::ContainerStatus) -> Option<Given> {
         / SHARES;
     let period = positive(told.cpu_period);
     let limit = period.map(|period| told.cpu_quota.saturating_mul(WHOLE) / period);
-    let given = Given {
+    let given = ReportedResources {
         cpu_request: positive(request).filter(|_| told.cpu_shares > 1),
         cpu_limit: limit.and_then(positive),
         memory_limit: positive(told.memory_limit_in_bytes),
     };
-    Some(given).filter(|given| *given != Given::default())
+    Some(given).filter(|given| *given != ReportedResources::default())
 }
 
 #[cfg(test)]
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn the_words_of_the_runtime_become_amounts() {
-        let check = |linux: v1::LinuxContainerResources, expected: Option<Given>| {
+        let check = |linux: v1::LinuxContainerResources, expected: Option<ReportedResources>| {
             let status = v1::ContainerStatus {
                 resources: Some(v1::ContainerResources { linux: Some(linux) }),
                 ..Default::default()
@@ -61,7 +61,7 @@ mod tests {
             memory_limit_in_bytes: 1 << 20,
             ..Default::default()
         };
-        let expected = Given {
+        let expected = ReportedResources {
             cpu_request: Some(100),
             cpu_limit: Some(200),
             memory_limit: Some(1 << 20),
@@ -74,9 +74,9 @@ mod tests {
             memory_limit_in_bytes: 0,
             ..whole.clone()
         };
-        let expected = Given {
+        let expected = ReportedResources {
             cpu_request: Some(2),
-            ..Given::default()
+            ..ReportedResources::default()
         };
         check(without, Some(expected));
         // Numbers that no container can have do no harm.
@@ -87,7 +87,7 @@ mod tests {
             memory_limit_in_bytes: i64::MIN,
             ..whole
         };
-        let expected = Given {
+        let expected = ReportedResources {
             cpu_request: Some(i64::MAX / 1024),
             cpu_limit: None,
             memory_limit: None,

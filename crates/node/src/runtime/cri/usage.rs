@@ -4,22 +4,49 @@ use allot_protos::cri_v1 as v1;
 
 use super::translate::label;
 use super::{Inner, follow, time};
+use crate::disk::Used;
 use crate::oci::measure::Figures;
-use crate::runtime::{Measured, RuntimeError};
+use crate::runtime::{Measured, RuntimeError, Written};
 
 impl Inner {
     /// Measures the containers of this node.
     pub(super) async fn usage(&self) -> Result<Vec<Measured>, RuntimeError> {
+        let stats = self.stats(None).await?;
+        Ok(stats.into_iter().filter_map(measured).collect())
+    }
+
+    /// Measures what containers of this node have written, those of one pod or all.
+    pub(super) async fn written(&self, pod: Option<&str>) -> Result<Vec<Written>, RuntimeError> {
+        let stats = self.stats(pod).await?;
+        Ok(stats.into_iter().filter_map(written).collect())
+    }
+
+    async fn stats(&self, pod: Option<&str>) -> Result<Vec<v1::ContainerStats>, RuntimeError> {
+        let mut label_selector = follow::own(self);
+        label_selector.extend(pod.map(|uid| (label::POD_UID.to_owned(), uid.to_owned())));
         let filter = v1::ContainerStatsFilter {
-            label_selector: follow::own(self),
+            label_selector,
             ..v1::ContainerStatsFilter::default()
         };
         let request = v1::ListContainerStatsRequest {
             filter: Some(filter),
         };
-        let response = self.calls.list_container_stats(request).await?;
-        Ok(response.stats.into_iter().filter_map(measured).collect())
+        Ok(self.calls.list_container_stats(request).await?.stats)
     }
+}
+
+/// Reads what a container has written; `None` if the runtime does not tell.
+fn written(stats: v1::ContainerStats) -> Option<Written> {
+    let (attributes, layer) = (stats.attributes?, stats.writable_layer?);
+    let value = |it: Option<v1::UInt64Value>| it.map_or(0, |it| it.value);
+    Some(Written {
+        pod_uid: attributes.labels.get(label::POD_UID)?.clone(),
+        container: attributes.metadata?.name,
+        used: Used {
+            bytes: value(layer.used_bytes),
+            inodes: value(layer.inodes_used),
+        },
+    })
 }
 
 /// Reads the figures of a container; `None` if there are none, as for one that does not run.
@@ -51,8 +78,7 @@ fn measured(stats: v1::ContainerStats) -> Option<Measured> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn only_what_was_measured_is_told() {
+    fn stats() -> v1::ContainerStats {
         let attributes = v1::ContainerAttributes {
             id: "1".into(),
             metadata: Some(v1::ContainerMetadata {
@@ -62,10 +88,34 @@ mod tests {
             labels: [(label::POD_UID.to_owned(), "u".to_owned())].into(),
             ..Default::default()
         };
-        let mut stats = v1::ContainerStats {
+        v1::ContainerStats {
             attributes: Some(attributes),
             ..Default::default()
+        }
+    }
+
+    #[test]
+    fn the_writable_layer_is_what_was_written() {
+        let mut stats = stats();
+        assert_eq!(written(stats.clone()), None);
+        stats.writable_layer = Some(v1::FilesystemUsage {
+            used_bytes: Some(v1::UInt64Value { value: 4096 }),
+            ..Default::default()
+        });
+        let expected = Written {
+            pod_uid: "u".into(),
+            container: "c".into(),
+            used: Used {
+                bytes: 4096,
+                inodes: 0,
+            },
         };
+        assert_eq!(written(stats), Some(expected));
+    }
+
+    #[test]
+    fn only_what_was_measured_is_told() {
+        let mut stats = stats();
         assert_eq!(measured(stats.clone()), None);
         let value = |value| Some(v1::UInt64Value { value });
         stats.memory = Some(v1::MemoryUsage {

@@ -1,7 +1,10 @@
-//! How much is in a volume.
+//! How much is in a directory.
 //!
 //! Containers change volumes while these are measured: every directory is opened from its parent without following
 //! links, so that nothing outside is read.
+
+use std::iter::Sum;
+use std::ops::Add;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -10,18 +13,55 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, statat};
 
 /// Limit of nested directories. Deeper ones are not counted, but reported.
 const DEEPEST: usize = 200;
-/// Limit of counted entries of a volume.
+/// Limit of counted entries of a directory.
 const MOST: u64 = 2_000_000;
 
-/// Bytes on disk below a directory; `None` if a limit is exceeded.
-pub(super) fn of(path: &Path) -> Option<u64> {
+/// What is used of a disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Used {
+    /// Bytes on the disk.
+    pub bytes: u64,
+    /// Files and directories.
+    pub inodes: u64,
+}
+
+impl Used {
+    /// More than anything may hold, of what is too large to be counted.
+    const TOO_MUCH: Self = Self {
+        bytes: u64::MAX,
+        inodes: u64::MAX,
+    };
+}
+
+impl Add for Used {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes.saturating_add(other.bytes),
+            inodes: self.inodes.saturating_add(other.inodes),
+        }
+    }
+}
+
+impl Sum for Used {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), Add::add)
+    }
+}
+
+/// What is used below a directory. A directory with more entries than can be counted uses more than any limit.
+pub(crate) fn of(path: &Path) -> Used {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     // A directory that does not exist takes no space.
     let Ok(root) = rustix::fs::open(path, flags, Mode::empty()) else {
-        return Some(0);
+        return Used::default();
     };
-    let (mut bytes, mut entries) = (0, 0);
-    count(root, 0, &mut bytes, &mut entries).then_some(bytes)
+    let (mut bytes, mut inodes) = (0, 0);
+    match count(root, 0, &mut bytes, &mut inodes) {
+        true => Used { bytes, inodes },
+        false => Used::TOO_MUCH,
+    }
 }
 
 fn count(directory: OwnedFd, depth: usize, bytes: &mut u64, entries: &mut u64) -> bool {
@@ -65,19 +105,23 @@ mod tests {
     #[test]
     fn files_count_and_links_do_not_lead_out() {
         let directory = tempfile::tempdir().unwrap();
-        let empty = of(directory.path()).unwrap();
+        let empty = of(directory.path());
+        assert_eq!(empty.inodes, 0);
         fs::create_dir_all(directory.path().join("a/b")).unwrap();
         fs::write(directory.path().join("a/b/c"), vec![1; 1 << 20]).unwrap();
         std::os::unix::fs::symlink("/usr", directory.path().join("link")).unwrap();
-        let used = of(directory.path()).unwrap() - empty;
-        assert!((1 << 20..2 << 20).contains(&used), "{used}");
-        assert_eq!(of(&directory.path().join("none")), Some(0));
-        assert_eq!(of(&directory.path().join("link")), Some(0));
+        let used = of(directory.path());
+        let bytes = used.bytes - empty.bytes;
+        assert!((1 << 20..2 << 20).contains(&bytes), "{bytes}");
+        // Two directories, a file and a link.
+        assert_eq!(used.inodes, 4);
+        assert_eq!(of(&directory.path().join("none")), Used::default());
+        assert_eq!(of(&directory.path().join("link")), Used::default());
         let mut deep = directory.path().to_owned();
         for _ in 0..=DEEPEST {
             deep.push("d");
         }
         fs::create_dir_all(deep).unwrap();
-        assert_eq!(of(directory.path()), None);
+        assert_eq!(of(directory.path()), Used::TOO_MUCH);
     }
 }
