@@ -397,3 +397,26 @@ fn a_lost_negotiation_begins_anew() {
     let again = fixture.run().published().expect("another negotiation");
     assert_eq!(again.potential_nodes, wanted.potential_nodes);
 }
+
+#[test]
+fn the_negotiation_of_a_finished_pod_is_deleted() {
+    let mut fixture = Fixture::usual();
+    fixture.scheduling("p", &spec("n0", &["n0"]), json!([]));
+    let pod = json!({
+        "metadata": {"name": "p", "namespace": "ns", "uid": "uid-p"},
+        "spec": {"containers": [], "nodeName": "n0"},
+    });
+    let running = fixture.object::<Pod>(pod.clone());
+    fixture.arrives(*running);
+    let forgotten = |fixture: &mut Fixture| {
+        let actions = fixture.core.take_actions();
+        let forgets = |a: &CoreAction| matches!(a, CoreAction::Classic(Action::Forget(p)) if &*p.uid == "uid-p");
+        actions.iter().any(forgets)
+    };
+    assert!(!forgotten(&mut fixture));
+    let mut finished = pod;
+    finished["status"]["phase"] = json!("Succeeded");
+    let finished = fixture.object::<Pod>(finished);
+    fixture.arrives(*finished);
+    assert!(forgotten(&mut fixture));
+}

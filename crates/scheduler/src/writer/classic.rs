@@ -153,7 +153,7 @@ impl ClassicWriter {
     async fn forget(&self, pod: &PodInfo) {
         let api = self.api(&pod.key.namespace, &self.served.scheduling());
         let name = &*pod.key.name;
-        let deleted = async {
+        let delete = async || {
             let found = api.get_opt(name).await?;
             // One of another pod stays.
             let Ok(Some(uid)) = self.own(pod, found) else {
@@ -161,12 +161,18 @@ impl ClassicWriter {
             };
             api.delete(name, &delete::by_uid(uid)).await.map(drop)
         };
-        match deleted.await {
+        // Drivers would go on allocating for a pod that is bound or finished.
+        let mut failures = Failures::default();
+        while let Err(error) = delete().await {
             // 409: another one has its name meanwhile.
-            Err(error) if !matches!(code(&error), 404 | 409) => {
-                tracing::debug!(pod = %pod.key, error = api_message(&error), "cannot delete the negotiation");
+            if matches!(code(&error), 404 | 409) {
+                return;
             }
-            _ => {}
+            if failures.is_final(&error) || matches!(error, kube::Error::SerdeError(_)) {
+                tracing::debug!(pod = %pod.key, error = api_message(&error), "cannot delete the negotiation");
+                return;
+            }
+            failures.wait().await;
         }
     }
 }
