@@ -25,7 +25,7 @@ use crate::negotiate::{MediaType, Offer, negotiate};
 use crate::request::{Annotations, Incoming, Query, RequestInfo, Warnings, is_long_running};
 use crate::shares::owner;
 use crate::upload::Upload;
-use crate::{discovery, health, panics, rest};
+use crate::{discovery, health, openapi, panics, rest};
 
 mod client;
 mod head;
@@ -370,7 +370,8 @@ impl Server {
             trail.decided(decision.allowed(), decision.reason());
         }
         decision.required(&access).inspect_err(|_| *denied = true)?;
-        if let Some(extension) = core.extensions.of(&request.info) {
+        let extension = core.extensions.of(&request.info);
+        if let Some(extension) = extension.or_else(|| openapi::served_by(core, request)) {
             return self.by_extension(exchange, upload, &extension).await;
         }
         if !request.info.is_resource {
@@ -411,7 +412,7 @@ impl Server {
         if let Some(response) = crate::zpages::answer(&self.0, request)? {
             return Ok(response);
         }
-        if let Some(response) = crate::openapi::answer(&self.0, &self.0.openapi, request) {
+        if let Some(response) = openapi::answer(&self.0, &self.0.openapi, request).await {
             return Ok(response);
         }
         discovery::answer(&self.0, request)

@@ -182,7 +182,7 @@ async fn a_service_that_leads_to_the_server_itself_ends() {
     let fronts = Authority::generate("fronts").unwrap();
     let (server, backend, address, _stop) =
         super::fronts::start(&identity, &authority, &fronts).await;
-    create_service(&server).await;
+    create_service(&server, "ext").await;
     endpoint(&backend, "https", address.port(), true).await;
     let object = apiservice(json!({"caBundle": STANDARD.encode(authority.certificate())}));
     create(&server, APISERVICES, object).await;
