@@ -61,7 +61,6 @@ fn operation(operation: &mut Value) {
     let Some(members) = operation.as_object_mut() else {
         return;
     };
-    members.remove("schemes");
     let (consumes, produces) = (members.remove("consumes"), members.remove("produces"));
     let mut sent = None;
     if let Some(Value::Array(list)) = members.get_mut("parameters") {
@@ -127,7 +126,7 @@ mod tests {
             "paths": {"/apis/g/v1/things": {
                 "parameters": [{"name": "pretty", "in": "query", "type": "string", "uniqueItems": true}],
                 "post": {
-                    "consumes": ["a/a", "b/b"], "produces": ["c/c"], "schemes": ["https"], "operationId": "create",
+                    "consumes": ["a/a", "b/b"], "produces": ["c/c"], "operationId": "create",
                     "parameters": [{"name": "body", "in": "body", "schema": thing}],
                     "responses": {"200": {"description": "OK", "schema": thing}, "401": {"description": "no"}},
                 },

@@ -9,7 +9,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use self::shape::{OPERATION, PARAMETER, PATH, REFERENCE, RESPONSE, SCHEMA, Shape, Table};
+use self::shape::{
+    BODY, OPERATION, PARAMETER, PATH, PLAIN_TYPES, REFERENCE, RESPONSE, SCHEMA, Shape, Table,
+};
 
 mod shape;
 
@@ -311,6 +313,8 @@ impl Reader<'_> {
 
     fn operation(&mut self, from: &Value, depth: usize) -> Result<Value> {
         let mut made = self.object(from, "operation", OPERATION, depth)?;
+        // Without them it is no operation.
+        made.entry("responses").or_insert_with(|| json!({}));
         if let Some(kind) = self.kind(&from[KINDS])? {
             made.insert(KINDS.to_owned(), kind);
         }
@@ -338,14 +342,22 @@ impl Reader<'_> {
             let found = name.and_then(|name| self.parameters?.get(name));
             from = found.ok_or(Refused::Reference)?;
         }
-        let made = self.object(from, "parameter", PARAMETER, depth)?;
+        let is_body = from["in"] == "body";
+        let table = if is_body { BODY } else { PARAMETER };
+        let mut made = self.object(from, "parameter", table, depth)?;
         let place = made.get("in").and_then(Value::as_str);
-        match place {
-            Some("path" | "query" | "header" | "body") if made.contains_key("name") => {
-                Ok(made.into())
-            }
-            _ => Err(Refused::Type("parameter")),
+        let is_known = matches!(place, Some("path" | "query" | "header" | "body"));
+        if !is_known || !made.contains_key("name") || is_body && !made.contains_key("schema") {
+            return Err(Refused::Type("parameter"));
         }
+        if place == Some("path") {
+            made.insert("required".to_owned(), true.into());
+        }
+        let of_type = made.get("type").and_then(Value::as_str);
+        if !is_body && !of_type.is_some_and(|it| PLAIN_TYPES.contains(&it)) {
+            made.insert("type".to_owned(), "string".into());
+        }
+        Ok(made.into())
     }
 
     fn responses(&mut self, from: &Value, depth: usize) -> Result<Value> {

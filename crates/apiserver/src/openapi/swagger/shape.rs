@@ -54,10 +54,12 @@ pub(super) const OPERATION: Table = &[
     ("parameters", Parameters),
     ("produces", Media),
     ("responses", Responses),
-    ("schemes", Texts),
     ("summary", Text),
     ("tags", Texts),
 ];
+
+/// The types of parameters that are no bodies.
+pub(super) const PLAIN_TYPES: [&str; 5] = ["array", "boolean", "integer", "number", "string"];
 
 pub(super) const PARAMETER: Table = &[
     ("description", Text),
@@ -65,9 +67,17 @@ pub(super) const PARAMETER: Table = &[
     ("in", Text),
     ("name", Text),
     ("required", Bool),
-    ("schema", Schema),
     ("type", Text),
     ("uniqueItems", Bool),
+];
+
+/// A parameter that is the body.
+pub(super) const BODY: Table = &[
+    ("description", Text),
+    ("in", Text),
+    ("name", Text),
+    ("required", Bool),
+    ("schema", Schema),
 ];
 
 pub(super) const RESPONSE: Table = &[("description", Text), ("schema", Schema)];
@@ -75,11 +85,10 @@ pub(super) const RESPONSE: Table = &[("description", Text), ("schema", Schema)];
 /// A schema with a reference.
 pub(super) const REFERENCE: Table = &[("default", Any), ("description", Text)];
 
-/// A schema without its type.
+/// A schema without its type. What only the newer format has (`oneOf`, `nullable`) is an error for readers of the older one.
 pub(super) const SCHEMA: Table = &[
     ("additionalProperties", SchemaOrBool),
     ("allOf", Schemas),
-    ("anyOf", Schemas),
     ("default", Any),
     ("description", Text),
     ("enum", Values),
@@ -97,9 +106,6 @@ pub(super) const SCHEMA: Table = &[
     ("minProperties", Whole),
     ("minimum", Number),
     ("multipleOf", Number),
-    ("not", Schema),
-    ("nullable", Bool),
-    ("oneOf", Schemas),
     ("pattern", Text),
     ("properties", Properties),
     ("readOnly", Bool),

@@ -71,6 +71,10 @@ fn schemas_are_such_as_clients_read() {
         ),
         (json!({"type": ["string", "null"]}), json!({})),
         (
+            json!({"type": "string", "nullable": true, "oneOf": [5]}),
+            json!({"type": "string"}),
+        ),
+        (
             json!({"type": "file", "format": "x"}),
             json!({"format": "x"}),
         ),
@@ -118,9 +122,38 @@ fn a_document_that_clients_could_not_read_is_refused() {
         assert_eq!(reduce(wrong.as_bytes(), GROUP, "v1"), Err(Refused::Syntax));
     }
     assert_eq!(reduced(&json!({"paths": []})), Err(Refused::Type("paths")));
-    let mut odd = document(&json!({"Thing": {}}));
-    odd["paths"]["/apis/ext.example.com/v1/things"]["get"]["parameters"] = json!([{"name": "a"}]);
-    assert_eq!(reduced(&odd), Err(Refused::Type("parameter")));
+}
+
+#[test]
+fn parameters_are_such_as_clients_read() {
+    let with = |parameter: Value| {
+        let mut all = document(&json!({"Thing": {}}));
+        all["paths"]["/apis/ext.example.com/v1/things"]["get"]["parameters"] = json!([parameter]);
+        let made = reduced(&all)?;
+        Ok(made["paths"]["/apis/ext.example.com/v1/things"]["get"]["parameters"][0].clone())
+    };
+    for (parameter, expected) in [
+        (
+            json!({"name": "a", "in": "path", "type": "file", "schema": {"type": 5}, "required": false}),
+            json!({"name": "a", "in": "path", "type": "string", "required": true}),
+        ),
+        (
+            json!({"name": "a", "in": "body", "type": "x", "schema": {}}),
+            json!({"name": "a", "in": "body", "schema": {}}),
+        ),
+    ] {
+        assert_eq!(with(parameter), Ok(expected));
+    }
+    for parameter in [
+        json!({"name": "a"}),
+        json!({"in": "query"}),
+        json!({"name": "a", "in": "formData"}),
+        json!({"name": "a", "in": "body"}),
+        json!("a"),
+    ] {
+        let refused = Err(Refused::Type("parameter"));
+        assert_eq!(with(parameter.clone()), refused, "{parameter}");
+    }
 }
 
 /// Whatever nests deeply, whole documents do not: clients read 128 levels.
