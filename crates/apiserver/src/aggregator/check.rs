@@ -78,7 +78,7 @@ pub(super) async fn check(core: &ServerState, extension: &Extension) -> Conditio
     let path = extension.path();
     let url = extension.client.url(&path);
     let attempt = || async {
-        let answer = fetch(core, extension, &path, "application/json").await;
+        let answer = fetch(core, extension, &path, None).await;
         match answer {
             Ok(Answer {
                 code: 200..=299, ..
@@ -172,7 +172,7 @@ async fn has_slices(
 pub(super) async fn discover(core: &ServerState, extension: &Extension) -> Option<Vec<Value>> {
     let (group, version) = (extension.group.as_str(), extension.version.as_str());
     if !group.is_empty()
-        && let Ok(answer) = fetch(core, extension, "/apis", AGGREGATED).await
+        && let Ok(answer) = fetch(core, extension, "/apis", Some(AGGREGATED)).await
         && answer.code == 200
         && is_aggregated(&answer.headers)
         && let Ok(document) = serde_json::from_slice(&answer.body)
@@ -181,7 +181,7 @@ pub(super) async fn discover(core: &ServerState, extension: &Extension) -> Optio
         return Some(resources);
     }
     let path = extension.path();
-    match fetch(core, extension, &path, "application/json").await {
+    match fetch(core, extension, &path, Some("application/json")).await {
         Ok(answer) if answer.code == 200 => {
             of_resources(&serde_json::from_slice(&answer.body).ok()?)
         }
@@ -199,7 +199,7 @@ async fn fetch(
     core: &ServerState,
     extension: &Extension,
     path: &str,
-    accept: &'static str,
+    accept: Option<&'static str>,
 ) -> Result<Answer, Failure> {
     let user = User {
         name: "system:kube-aggregator".to_owned(),

@@ -21,6 +21,7 @@ use crate::identity::User;
 use crate::openapi::{Refused, reduce};
 use crate::state::ServerState;
 
+const JSON: &str = "application/json";
 /// The user that reads them, as upstream.
 const READER: &str = "system:aggregator";
 /// The time for each of them.
@@ -111,7 +112,7 @@ async fn describe(
     };
     let get = |path, most| Get {
         path,
-        accept: "application/json",
+        accept: Some(JSON),
         known: None,
         user: &user,
         most,

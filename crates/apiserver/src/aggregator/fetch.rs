@@ -15,7 +15,8 @@ use crate::state::ServerState;
 /// A document to get.
 pub(super) struct Get<'a> {
     pub path: &'a str,
-    pub accept: &'static str,
+    /// What `Accept` says; without it the service answers as it likes.
+    pub accept: Option<&'static str>,
     /// The tag of the document that is known already.
     pub known: Option<&'a HeaderValue>,
     /// The user that asks for it.
@@ -47,7 +48,9 @@ impl Get<'_> {
         let mut request = Request::new(Full::new(Bytes::new()));
         *request.uri_mut() = self.path.parse().map_err(|_| failed("invalid path"))?;
         let headers = request.headers_mut();
-        headers.insert(ACCEPT, HeaderValue::from_static(self.accept));
+        if let Some(accept) = self.accept {
+            headers.insert(ACCEPT, HeaderValue::from_static(accept));
+        }
         if let Some(known) = self.known {
             headers.insert(IF_NONE_MATCH, known.clone());
         }

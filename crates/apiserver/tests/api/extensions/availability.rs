@@ -54,6 +54,10 @@ async fn the_condition_tells_what_is_missing_and_requests_are_unavailable_until_
     assert_eq!(message, "all checks passed");
     let (code, ..) = ask(&server, User::admin(), "GET", THINGS, &[]).await;
     assert_eq!(code, 200);
+    // It is asked for whatever it has: some services have their document in one form only, with parameters.
+    let path = "/apis/ext.example.com/v1";
+    let accepts = |it: &Got| it.target == path && it.headers.get("accept").is_none();
+    assert!(extension.got.lock().iter().any(accepts));
     // A certificate of another CA is not trusted, unless the APIService says so.
     let other = Authority::generate("other").unwrap();
     let bundle = json!({"spec": {"caBundle": STANDARD.encode(other.certificate())}});
