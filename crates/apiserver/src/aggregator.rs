@@ -2,7 +2,8 @@
 //!
 //! One task follows the APIServices and makes the table of extensions. For each extension another one checks at intervals,
 //! and when its APIService, its service or the service's endpoints change, whether the service answers: it writes the
-//! condition `Available` and keeps what the service says about its resources for discovery. [`proxy`] passes requests on.
+//! condition `Available` and keeps what the service says about its resources, for discovery and in OpenAPI documents
+//! ([`documents`]). [`proxy`] passes requests on.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,6 +23,8 @@ use crate::select::extract;
 use crate::state::ServerState;
 
 mod check;
+mod documents;
+mod fetch;
 mod head;
 mod proxy;
 
@@ -88,6 +91,7 @@ struct Keepers {
     core: Arc<ServerState>,
     all: HashMap<String, Keeper>,
     workers: Arc<Semaphore>,
+    turns: Arc<documents::Turns>,
 }
 
 impl Keepers {
@@ -96,6 +100,7 @@ impl Keepers {
             core,
             all: HashMap::new(),
             workers: Arc::new(Semaphore::new(WORKERS)),
+            turns: Arc::default(),
         }
     }
 
@@ -220,14 +225,22 @@ impl Keepers {
             _stop: stop.clone().drop_guard(),
         };
         let (wake, written) = (keeper.wake.clone(), keeper.written.clone());
-        let (core, workers) = (self.core.clone(), self.workers.clone());
+        let (core, workers, turns) = (self.core.clone(), self.workers.clone(), self.turns.clone());
         tokio::spawn(async move {
-            let shutdown = core.shutdown.clone();
-            let keep = keep(&core, &extension, &basis, &wake, &written, &workers);
+            let (shutdown, answers) = (core.shutdown.clone(), Notify::new());
+            let keep = keep(
+                &core,
+                &extension,
+                &basis,
+                (&wake, &answers),
+                &written,
+                &workers,
+            );
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = shutdown.cancelled() => {}
                 () = keep => {}
+                () = documents::keep(&core, &extension, &answers, &turns) => {}
             }
         });
         keeper
@@ -240,12 +253,12 @@ async fn relevant(watcher: &mut Watcher, wanted: bool) -> Result<Vec<Arc<Event>>
     Ok(if wanted { changes } else { Vec::new() })
 }
 
-/// Checks an extension again and again.
+/// Checks an extension again and again, when it is woken and at intervals. Tells `answers` each time that it does answer.
 async fn keep(
     core: &ServerState,
     extension: &Extension,
     basis: &Value,
-    wake: &Notify,
+    (wake, answers): (&Notify, &Notify),
     written: &Mutex<Value>,
     workers: &Semaphore,
 ) {
@@ -261,6 +274,9 @@ async fn keep(
             false => None,
         };
         drop(turn);
+        if found.is_true() {
+            answers.notify_one();
+        }
         let is_current = resources.is_some();
         // What was known before stays, marked as stale.
         let resources = resources.unwrap_or_else(|| extension.discovered().resources.clone());

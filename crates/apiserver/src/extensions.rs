@@ -2,6 +2,7 @@
 //!
 //! The table follows the APIServices (`aggregator`); requests and discovery read it.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,9 +18,11 @@ use crate::remote;
 use crate::request::RequestInfo;
 
 mod client;
+mod described;
 mod discovered;
 
 pub(crate) use client::{Client, Failure};
+pub(crate) use described::{Described, Document};
 pub(crate) use discovered::{Discovered, of_list, of_resources};
 
 /// The group of APIServices: always this server's own, so that a wrong APIService can be deleted.
@@ -43,6 +46,7 @@ pub(crate) struct Extension {
     pub client: Client,
     available: AtomicBool,
     discovered: ArcSwapOption<Discovered>,
+    described: ArcSwapOption<Described>,
 }
 
 impl Extension {
@@ -75,6 +79,7 @@ impl Extension {
             ),
             available: AtomicBool::default(),
             discovered: ArcSwapOption::default(),
+            described: ArcSwapOption::default(),
         })
     }
 
@@ -98,6 +103,15 @@ impl Extension {
     /// What the service said last about its resources.
     pub(crate) fn discovered(&self) -> Arc<Discovered> {
         self.discovered.load_full().unwrap_or_default()
+    }
+
+    /// Its OpenAPI documents; none before the service has answered for the first time.
+    pub(crate) fn described(&self) -> Arc<Described> {
+        self.described.load_full().unwrap_or_default()
+    }
+
+    pub(crate) fn set_described(&self, described: Described) {
+        self.described.store(Some(Arc::new(described)));
     }
 
     pub(crate) fn set_discovered(&self, discovered: Discovered) {
@@ -131,6 +145,21 @@ impl Extensions {
     /// All of them at one moment.
     pub(crate) fn all(&self) -> Vec<Arc<Extension>> {
         self.table.load().values().cloned().collect()
+    }
+
+    /// All of them in the order of their priorities, the highest first.
+    pub(crate) fn by_priority(&self) -> Vec<Arc<Extension>> {
+        let mut all = self.all();
+        let mut groups: BTreeMap<String, u32> = BTreeMap::new();
+        for extension in &all {
+            let known = groups.entry(extension.group.clone()).or_default();
+            *known = extension.priority.0.max(*known);
+        }
+        all.sort_by_cached_key(|it| {
+            let group = groups.get(&it.group).copied().unwrap_or_default();
+            (Reverse((group, it.priority.1)), it.name.clone())
+        });
+        all
     }
 
     /// The extension of a group version.

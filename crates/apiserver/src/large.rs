@@ -35,7 +35,7 @@ pub(crate) async fn aside<T>(turns: Arc<Semaphore>, work: impl Future<Output = T
 }
 
 /// Calls `work` after the other tasks of the thread have moved to another thread, if the runtime has several threads.
-fn in_place<T>(work: impl FnOnce() -> T) -> T {
+pub(crate) fn in_place<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
         _ => work(),

@@ -1,5 +1,5 @@
 //! `/openapi/v2` and `/openapi/v3`: documents generated from the registry and the type data, for `kubectl explain`,
-//! `apply` and `diff`.
+//! `apply` and `diff`, with those of extension API servers ([`extended`]).
 
 use std::collections::BTreeMap;
 
@@ -11,42 +11,79 @@ use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
 use crate::body::Body;
+use crate::large::in_place;
 use crate::registry::Registry;
 use crate::request::Incoming;
 use crate::state::ServerState;
 
+mod convert;
+mod extended;
+mod merge;
 mod part;
 mod paths;
+mod swagger;
 
+pub(crate) use extended::served_by;
 use part::{Part, components, hash_all, parts};
+pub(crate) use swagger::{Refused, reduce};
 
 const JSON: &str = "application/json";
 
+/// The most bytes of the parts of extension API servers in the document of all groups.
+const MAX_PARTS: usize = 16 << 20;
+
 /// Generated documents by path, with the hash of their input.
 #[derive(Default)]
-pub struct Cache(Mutex<BTreeMap<String, (String, Bytes)>>);
+pub struct Cache {
+    documents: Mutex<BTreeMap<String, (String, Bytes)>>,
+    /// Held while a document is made: others that want it wait for it.
+    making: tokio::sync::Mutex<()>,
+}
 
 /// Answers a request on the documents; none where the path is another.
-pub fn answer(core: &ServerState, cache: &Cache, request: &Incoming) -> Option<Response<Body>> {
+pub async fn answer(
+    core: &ServerState,
+    cache: &Cache,
+    request: &Incoming,
+) -> Option<Response<Body>> {
     let rest = request.info.path.strip_prefix("/openapi/")?;
-    let registry = core.registry.load();
+    let registry = core.registry.load_full();
     if rest == "v2" {
-        return Some(document(cache, request, "v2", &hash_all(&registry), || {
-            v2(&registry)
-        }));
+        let parts = extended::parts(core, MAX_PARTS);
+        let hash = extended::hash(hash_all(&registry), &parts);
+        let make = || {
+            let mut document = v2(&registry);
+            extended::add(&mut document, &parts);
+            document
+        };
+        return Some(document(cache, request, "v2", &hash, make).await);
     }
     let name = rest.strip_prefix("v3")?;
     let Some(name) = name.strip_prefix('/') else {
         return Some(if name.is_empty() {
-            index(&registry)
+            index(core, &registry)
         } else {
             plain(404, "")
         });
     };
+    if let Some(converted) = extended::converted(core, name) {
+        let (hash, make) = (&converted.hash, || extended::newer(&converted));
+        return Some(versioned(cache, request, name, hash, make).await);
+    }
     let Some(part) = parts(&registry).remove(name) else {
         return Some(plain(404, ""));
     };
-    let hash = part.hash();
+    Some(versioned(cache, request, name, &part.hash(), || part.v3()).await)
+}
+
+/// A document in the newer format. An address with the hash of an earlier one leads to the present one.
+async fn versioned(
+    cache: &Cache,
+    request: &Incoming,
+    name: &str,
+    hash: &str,
+    make: impl FnOnce() -> Value,
+) -> Response<Body> {
     if let Some(sent) = request.query.get("hash").filter(|sent| *sent != hash) {
         tracing::debug!(sent, "outdated document address");
         let mut response = plain(301, "");
@@ -54,9 +91,37 @@ pub fn answer(core: &ServerState, cache: &Cache, request: &Incoming) -> Option<R
         if let Ok(target) = HeaderValue::from_str(&target) {
             response.headers_mut().insert(header::LOCATION, target);
         }
-        return Some(response);
+        return response;
     }
-    Some(document(cache, request, name, &hash, || part.v3()))
+    document(cache, request, name, hash, make).await
+}
+
+impl Cache {
+    fn get(&self, key: &str, hash: &str) -> Option<Bytes> {
+        let documents = self.documents.lock();
+        let known = documents.get(key).filter(|(made_of, _)| made_of == hash);
+        known.map(|(_, bytes)| bytes.clone())
+    }
+
+    fn make(
+        &self,
+        key: &str,
+        hash: &str,
+        (media, format): (&str, Format),
+        make: impl FnOnce() -> Value,
+    ) -> Bytes {
+        let made = make();
+        let bytes = if media == JSON {
+            // Maps with string keys always serialise.
+            serde_json::to_vec(&made).unwrap_or_default()
+        } else {
+            schemas::proto::encode(&made, format)
+        };
+        let bytes = Bytes::from(bytes);
+        let entry = (hash.to_owned(), bytes.clone());
+        self.documents.lock().insert(key.to_owned(), entry);
+        bytes
+    }
 }
 
 fn plain(code: u16, content_type: &'static str) -> Response<Body> {
@@ -72,7 +137,7 @@ fn plain(code: u16, content_type: &'static str) -> Response<Body> {
 }
 
 /// A document from the cache, or generated now, in the first supported media type of the request.
-fn document(
+async fn document(
     cache: &Cache,
     request: &Incoming,
     name: &str,
@@ -117,27 +182,14 @@ fn document(
     let mut response = if unchanged {
         plain(304, "")
     } else {
-        let cached = cache
-            .0
-            .lock()
-            .get(key)
-            .filter(|(made_of, _)| made_of == hash)
-            .map(|(_, bytes)| bytes.clone());
-        let bytes = cached.unwrap_or_else(|| {
-            let made = make();
-            let bytes = if media == JSON {
-                // Maps with string keys always serialise.
-                serde_json::to_vec(&made).unwrap_or_default()
-            } else {
-                schemas::proto::encode(&made, format)
-            };
-            let bytes = Bytes::from(bytes);
-            cache
-                .0
-                .lock()
-                .insert(key.to_owned(), (hash.to_owned(), bytes.clone()));
-            bytes
-        });
+        let bytes = match cache.get(key, hash) {
+            Some(known) => known,
+            None => {
+                let _making = cache.making.lock().await;
+                let known = cache.get(key, hash);
+                known.unwrap_or_else(|| in_place(|| cache.make(key, hash, (media, format), make)))
+            }
+        };
         let mut response = Response::new(Body::whole(bytes));
         response
             .headers_mut()
@@ -151,10 +203,15 @@ fn document(
 }
 
 /// The list of documents. Upstream sends it as plain text, which clients expect.
-fn index(registry: &Registry) -> Response<Body> {
+fn index(core: &ServerState, registry: &Registry) -> Response<Body> {
     let mut paths = Map::new();
-    for (name, part) in parts(registry) {
-        let address = format!("/openapi/v3/{name}?hash={}", part.hash());
+    let own = parts(registry);
+    let own = own.into_iter().map(|(name, part)| (name, part.hash()));
+    for (name, hash) in own.chain(extended::listed(core)) {
+        let address = match hash.as_str() {
+            "" => format!("/openapi/v3/{name}"),
+            hash => format!("/openapi/v3/{name}?hash={hash}"),
+        };
         paths.insert(name, json!({"serverRelativeURL": address}));
     }
     let text = json!({"paths": paths}).to_string();

@@ -23,7 +23,7 @@ use crate::limits::{CHUNK, TREE_FACTOR, let_work_end, timed_out, until};
 use crate::request::{Annotations, Incoming, Query, RequestInfo, Warnings, is_long_running};
 use crate::shares::owner;
 use crate::upload::Upload;
-use crate::{discovery, health, panics, rest};
+use crate::{discovery, health, openapi, panics, rest};
 
 mod authorizers;
 mod client;
@@ -265,7 +265,8 @@ impl Server {
             trail.decided(decision.allowed(), decision.reason());
         }
         decision.required(&access).inspect_err(|_| *denied = true)?;
-        if let Some(extension) = core.extensions.of(&request.info) {
+        let extension = core.extensions.of(&request.info);
+        if let Some(extension) = extension.or_else(|| openapi::served_by(core, request)) {
             return self.by_extension(exchange, upload, &extension).await;
         }
         if !request.info.is_resource {
@@ -306,7 +307,7 @@ impl Server {
         if let Some(response) = crate::zpages::answer(&self.0, request)? {
             return Ok(response);
         }
-        if let Some(response) = crate::openapi::answer(&self.0, &self.0.openapi, request) {
+        if let Some(response) = openapi::answer(&self.0, &self.0.openapi, request).await {
             return Ok(response);
         }
         discovery::answer(&self.0, request)

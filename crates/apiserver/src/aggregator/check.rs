@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use allot_store::{Backend, ListOptions};
-use bytes::Bytes;
 use futures::FutureExt as _;
-use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, Request};
-use http_body_util::Full;
+use http::HeaderMap;
+use http::header::CONTENT_TYPE;
 use serde_json::Value;
 
-use super::{SERVICES, SLICES, head};
+use super::fetch::{Answer, Get};
+use super::{SERVICES, SLICES};
 use crate::endpoints;
 use crate::extensions::{Extension, Failure, of_list, of_resources};
 use crate::identity::{MASTERS, User};
@@ -79,10 +78,12 @@ pub(super) async fn check(core: &ServerState, extension: &Extension) -> Conditio
     let path = extension.path();
     let url = extension.client.url(&path);
     let attempt = || async {
-        let answer = fetch(core, extension, &path, "application/json").await;
+        let answer = fetch(core, extension, &path, None).await;
         match answer {
-            Ok((200..=299, _, _)) => Ok(()),
-            Ok((code, _, _)) => Err(format!(
+            Ok(Answer {
+                code: 200..=299, ..
+            }) => Ok(()),
+            Ok(Answer { code, .. }) => Err(format!(
                 "failing or missing response from {url}: bad status from {url}: {code}"
             )),
             Err(Failure::Exchange(why)) => Err(format!(
@@ -171,16 +172,19 @@ async fn has_slices(
 pub(super) async fn discover(core: &ServerState, extension: &Extension) -> Option<Vec<Value>> {
     let (group, version) = (extension.group.as_str(), extension.version.as_str());
     if !group.is_empty()
-        && let Ok((200, headers, body)) = fetch(core, extension, "/apis", AGGREGATED).await
-        && is_aggregated(&headers)
-        && let Ok(document) = serde_json::from_slice(&body)
+        && let Ok(answer) = fetch(core, extension, "/apis", Some(AGGREGATED)).await
+        && answer.code == 200
+        && is_aggregated(&answer.headers)
+        && let Ok(document) = serde_json::from_slice(&answer.body)
         && let Some(resources) = of_list(&document, group, version)
     {
         return Some(resources);
     }
     let path = extension.path();
-    match fetch(core, extension, &path, "application/json").await {
-        Ok((200, _, body)) => of_resources(&serde_json::from_slice(&body).ok()?),
+    match fetch(core, extension, &path, Some("application/json")).await {
+        Ok(answer) if answer.code == 200 => {
+            of_resources(&serde_json::from_slice(&answer.body).ok()?)
+        }
         _ => None,
     }
 }
@@ -195,32 +199,20 @@ async fn fetch(
     core: &ServerState,
     extension: &Extension,
     path: &str,
-    accept: &'static str,
-) -> Result<(u16, HeaderMap, Bytes), Failure> {
-    let failed = |text: &str| Failure::Exchange(text.to_owned());
-    let mut request = Request::new(Full::new(Bytes::new()));
-    *request.uri_mut() = path.parse().map_err(|_| failed("invalid path"))?;
-    let headers = request.headers_mut();
-    headers.insert(ACCEPT, HeaderValue::from_static(accept));
-    let aggregator = User {
+    accept: Option<&'static str>,
+) -> Result<Answer, Failure> {
+    let user = User {
         name: "system:kube-aggregator".to_owned(),
         groups: vec![MASTERS.to_owned()],
         ..User::default()
     };
-    head::name_user(headers, &aggregator).map_err(failed)?;
-    head::pass(headers, &core.extensions.own_name);
-    let exchange = async {
-        let (response, exchange) = extension.client.send(&*core.backend, request).await?;
-        let (head, body) = response.into_parts();
-        let body = exchange.whole(body, MAX_DOCUMENT).await;
-        let body = body.ok_or_else(|| failed("the document is incomplete or too large"))?;
-        Ok((head.status.as_u16(), head.headers, body))
+    let get = Get {
+        path,
+        accept,
+        known: None,
+        user: &user,
+        most: MAX_DOCUMENT,
+        time: TIME,
     };
-    tokio::time::timeout(TIME, exchange)
-        .await
-        .unwrap_or_else(|_| {
-            Err(failed(
-                "context deadline exceeded (Client.Timeout exceeded while awaiting headers)",
-            ))
-        })
+    get.from(core, extension).await
 }

@@ -96,7 +96,12 @@ fn outgoing(
     let mut outgoing = Request::new(Full::new(body));
     *outgoing.method_mut() = request.method.clone();
     // Written anew from what was authorized, so that it cannot be read as anything else.
-    let uri = target(&request.info.path, request.query.pairs());
+    // The hash in the address of an OpenAPI document is that of a moment ago: the service would send the client to another
+    // address.
+    let is_document = request.info.path.starts_with("/openapi/");
+    let mut pairs = request.query.pairs().to_vec();
+    pairs.retain(|(key, _)| !(is_document && key == "hash"));
+    let uri = target(&request.info.path, &pairs);
     *outgoing.uri_mut() = uri.parse().map_err(|error| wrong(&error))?;
     let configured = core.config.front_proxy.headers.as_ref();
     let mut headers = head::to_service(&request.headers, configured, upgrade);

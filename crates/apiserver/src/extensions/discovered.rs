@@ -71,9 +71,10 @@ pub(crate) fn of_resources(document: &Value) -> Option<Vec<Value>> {
 
 /// A resource of an aggregated document.
 fn resource(entry: &Value) -> Option<Value> {
+    let scope = string(entry, "scope").filter(|it| ["Namespaced", "Cluster"].contains(it));
     let mut made = json!({
         "resource": string(entry, "resource")?, "responseKind": kind(entry),
-        "scope": if entry["scope"] == "Namespaced" { "Namespaced" } else { "Cluster" },
+        "scope": scope.unwrap_or_default(),
         "singularResource": string(entry, "singularResource").unwrap_or_default(),
     });
     copy_lists(entry, &mut made);
@@ -135,7 +136,7 @@ mod tests {
                 {"version": "v1", "freshness": "Stale", "resources": [
                     {"resource": "things", "responseKind": {"kind": "Thing", "more": {"deep": []}}, "verbs": ["get", 1],
                      "scope": "Namespaced", "singularResource": 7, "subresources": [{"subresource": "exec"}, 3]},
-                    "no resource", {"resource": 5}, null,
+                    "no resource", {"resource": 5}, null, {"resource": "plain", "scope": ["Cluster"]},
                 ]},
             ]},
         ]});
@@ -144,6 +145,8 @@ mod tests {
             "resource": "things", "responseKind": {"group": "", "version": "", "kind": "Thing"}, "scope": "Namespaced",
             "singularResource": "", "verbs": ["get"],
             "subresources": [{"subresource": "exec", "responseKind": empty, "verbs": []}],
+        }, {
+            "resource": "plain", "responseKind": empty, "scope": "", "singularResource": "", "verbs": [],
         }]);
         assert_eq!(json!(of_list(&document, "g", "v1").unwrap()), things);
         assert_eq!(of_list(&document, "g", "v3"), Some(vec![]));

@@ -2,6 +2,7 @@
 
 mod availability;
 mod fronts;
+mod openapi;
 mod requests;
 
 use std::sync::Arc;
@@ -34,6 +35,8 @@ const NAME: &str = "v1.ext.example.com";
 const THINGS: &str = "/apis/ext.example.com/v1/namespaces/a/things";
 
 type Answer = Response<Full<Bytes>>;
+/// The code of an answer that is never sent.
+const SILENT: u16 = 599;
 /// What an extension says to a path; `None` for its usual answer.
 type Says = fn(&str) -> Option<Answer>;
 
@@ -63,8 +66,12 @@ struct Extension {
 
 impl Extension {
     async fn start(says: Says) -> Self {
+        Self::of_service("ext", says).await
+    }
+
+    async fn of_service(name: &str, says: Says) -> Self {
         let authority = Authority::generate("extension").unwrap();
-        let names = ["ext.default.svc".to_owned()];
+        let names = [format!("{name}.default.svc")];
         let identity = authority.server("ext", &names, &[]).unwrap();
         // It asks for a client certificate, of whatever CA.
         let tls = serve::tls(&identity, Some(authority.certificate())).unwrap();
@@ -107,7 +114,8 @@ impl Extension {
     /// The requests of users so far, which are forgotten; those of the aggregator are left out.
     fn got(&self) -> Vec<Got> {
         let mut got = std::mem::take(&mut *self.got.lock());
-        got.retain(|it| it.all("x-remote-user") != ["system:kube-aggregator"]);
+        let own = ["system:kube-aggregator", "system:aggregator"];
+        got.retain(|it| !own.iter().any(|own| it.all("x-remote-user") == [*own]));
         got
     }
 }
@@ -129,8 +137,10 @@ async fn answer(
         body,
         client,
     });
-    if let Some(answer) = says(&target) {
-        return Ok(answer);
+    match says(&target) {
+        Some(answer) if answer.status() == SILENT => return std::future::pending().await,
+        Some(answer) => return Ok(answer),
+        None => {}
     }
     if let (Some(protocol), Some(upgrade)) = (head.headers.get("upgrade"), upgrade) {
         tokio::spawn(async move {
@@ -217,18 +227,23 @@ async fn create(server: &Server, path: &str, object: Value) {
     assert_eq!(code, 201, "{answer}");
 }
 
-async fn create_service(server: &Server) {
+async fn create_service(server: &Server, name: &str) {
     let service = json!({
-        "metadata": {"name": "ext"}, "spec": {"ports": [{"name": "https", "port": 443}]},
+        "metadata": {"name": name}, "spec": {"ports": [{"name": "https", "port": 443}]},
     });
     create(server, SERVICES, service).await;
 }
 
 /// Stores a slice with an endpoint on the loopback interface, which validation would not let through.
 async fn endpoint(backend: &Embedded, port_name: &str, port: u16, ready: bool) {
+    endpoint_of(backend, "ext", port_name, port, ready).await;
+}
+
+async fn endpoint_of(backend: &Embedded, service: &str, port_name: &str, port: u16, ready: bool) {
+    let name = format!("{service}-1");
     let slice = json!({
         "addressType": "IPv4",
-        "metadata": {"labels": {"kubernetes.io/service-name": "ext"}, "name": "ext-1", "namespace": "default",
+        "metadata": {"labels": {"kubernetes.io/service-name": service}, "name": name, "namespace": "default",
             "resourceVersion": "@"},
         "endpoints": [{"addresses": ["127.0.0.1"], "conditions": {"ready": ready}}],
         "ports": [{"name": port_name, "port": port}],
@@ -236,9 +251,10 @@ async fn endpoint(backend: &Embedded, port_name: &str, port: u16, ready: bool) {
     let text = slice.to_string();
     let draft = Draft::at(text.replace('@', "").into_bytes(), text.find('@').unwrap());
     let collection = "discovery.k8s.io/endpointslices";
-    let known = backend.get(collection, "default/ext-1").await.unwrap();
+    let key = format!("default/{name}");
+    let known = backend.get(collection, &key).await.unwrap();
     let expect = known.map_or(Expect::Absent, |it| Expect::Revision(it.revision));
-    let write = Write::put(collection, "default/ext-1", expect, draft);
+    let write = Write::put(collection, key, expect, draft);
     backend.commit(write).await.unwrap();
 }
 
@@ -259,7 +275,7 @@ async fn until_condition(server: &Server, status: &str, reason: &str) -> String 
 async fn extended(says: Says) -> (Server, Arc<Embedded>, Extension) {
     let extension = Extension::start(says).await;
     let (server, backend) = server().await;
-    create_service(&server).await;
+    create_service(&server, "ext").await;
     endpoint(&backend, "https", extension.port, true).await;
     let object = apiservice(json!({"caBundle": extension.bundle}));
     create(&server, APISERVICES, object).await;

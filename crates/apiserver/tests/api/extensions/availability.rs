@@ -54,6 +54,10 @@ async fn the_condition_tells_what_is_missing_and_requests_are_unavailable_until_
     assert_eq!(message, "all checks passed");
     let (code, ..) = ask(&server, User::admin(), "GET", THINGS, &[]).await;
     assert_eq!(code, 200);
+    // It is asked for whatever it has: some services have their document in one form only, with parameters.
+    let path = "/apis/ext.example.com/v1";
+    let accepts = |it: &Got| it.target == path && it.headers.get("accept").is_none();
+    assert!(extension.got.lock().iter().any(accepts));
     // A certificate of another CA is not trusted, unless the APIService says so.
     let other = Authority::generate("other").unwrap();
     let bundle = json!({"spec": {"caBundle": STANDARD.encode(other.certificate())}});
@@ -182,7 +186,7 @@ async fn a_service_that_leads_to_the_server_itself_ends() {
     let fronts = Authority::generate("fronts").unwrap();
     let (server, backend, address, _stop) =
         super::fronts::start(&identity, &authority, &fronts).await;
-    create_service(&server).await;
+    create_service(&server, "ext").await;
     endpoint(&backend, "https", address.port(), true).await;
     let object = apiservice(json!({"caBundle": STANDARD.encode(authority.certificate())}));
     create(&server, APISERVICES, object).await;
