@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use allot_apiserver::admission::plugins::Plugin;
 use allot_apiserver::identity::{MASTERS, User};
 use allot_controllers::{Config as Controllers, Controller};
 use allot_node::{Config as Node, ImageMode, RuntimeKind};
@@ -230,11 +231,13 @@ impl Cluster {
             Controller::VolumeProtection,
             Controller::ClassProtection,
         ];
-        if !protection
-            .iter()
-            .all(|c| controllers.controllers.contains(c))
-        {
-            args.apiserver.leave_storage_unprotected();
+        let runs = |controller: &Controller| controllers.controllers.contains(controller);
+        if !protection.iter().all(runs) {
+            args.apiserver
+                .leave_unprotected(Plugin::StorageObjectInUseProtection);
+        }
+        if !runs(&Controller::PodGroupProtection) {
+            args.apiserver.leave_unprotected(Plugin::PodGroupProtection);
         }
         // Invalid flags are rejected before anything is opened.
         let features = args.apiserver.features()?;

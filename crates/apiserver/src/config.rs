@@ -11,6 +11,7 @@ use crate::limits::Limits;
 use crate::registry::RuntimeConfig;
 
 mod admission;
+mod decode;
 mod front_proxy;
 pub mod pod_security;
 mod tokens;
@@ -63,7 +64,11 @@ pub struct Config {
     pub strict_transport_security: Option<http::HeaderValue>,
 }
 
-pub use admission::AdmissionOptions;
+pub use crate::credentials::Credentials;
+pub use admission::{
+    AdmissionOptions, EventLimit, EventLimitKind, LimitedResource, Toleration, TolerationDefaults,
+    WebhookOptions,
+};
 pub use tokens::AccountTokens;
 
 /// How the server proves itself to kubelets.

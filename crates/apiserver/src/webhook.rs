@@ -5,7 +5,7 @@ use std::sync::Arc;
 use allot_store::Backend;
 use base64::Engine as _;
 use bytes::Bytes;
-use http::{HeaderValue, Request, Uri, header};
+use http::{HeaderMap, HeaderValue, Request, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
@@ -15,6 +15,7 @@ use rustls_pki_types::ServerName;
 use serde_json::Value;
 use tokio_rustls::TlsConnector;
 
+use crate::credentials::{Credentials, WebhookUser};
 use crate::dial::{self, Reach};
 use crate::limits::MAX_BODY;
 use crate::object::text;
@@ -25,8 +26,8 @@ const PORT: u16 = 443;
 /// How much of a webhook's error is returned to the client, in bytes; upstream's client has this bound for answers that are
 /// no Status.
 const MAX_EXCERPT: usize = 2048;
-/// The maximum number of idle connections.
-const MAX_IDLE: usize = 8;
+/// The maximum number of idle connections, as in client-go.
+const MAX_IDLE: usize = 25;
 /// A version of the reviews that webhooks are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Version {
@@ -64,7 +65,12 @@ pub(crate) struct Client {
     path: String,
     /// Namespace and name of the service behind the host.
     service: Option<(String, String)>,
+    /// The certificates that are trusted.
+    bundle: Vec<u8>,
+    /// What a connection begins with, unless the server presents a certificate of its own.
     tls: Result<Arc<ClientConfig>, String>,
+    /// As whom the server calls it.
+    user: Option<Arc<WebhookUser>>,
     idle: Mutex<Vec<Connection>>,
 }
 
@@ -75,8 +81,8 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// Of `clientConfig`, which has been validated.
-    pub fn new(config: &Value) -> Self {
+    /// Of `clientConfig`, which has been validated. The webhook is called as the user that the credentials have for it.
+    pub fn new(config: &Value, credentials: &Credentials) -> Self {
         let service = &config["service"];
         let (host, port, path, service) = if service.is_object() {
             let name = text(service, &["name"]).to_owned();
@@ -94,9 +100,11 @@ impl Client {
         let bundle = base64::engine::general_purpose::STANDARD
             .decode(text(config, &["caBundle"]))
             .unwrap_or_default();
+        let port = port.unwrap_or(PORT);
         Client {
+            user: credentials.user(&format!("{host}:{port}")),
             host,
-            port: port.unwrap_or(PORT),
+            port,
             path: if path.starts_with('/') {
                 path
             } else {
@@ -104,6 +112,7 @@ impl Client {
             },
             service,
             tls: remote::tls(&bundle, None),
+            bundle,
             idle: Mutex::default(),
         }
     }
@@ -112,7 +121,16 @@ impl Client {
         format!("{}:{}", self.host, self.port)
     }
 
-    /// Sends a review and reads the answer.
+    /// The headers that prove the server to the webhook.
+    ///
+    /// # Errors
+    /// They cannot be made: a file cannot be read.
+    pub fn headers(&self) -> Result<HeaderMap, String> {
+        let headers = self.user.as_ref().map(|user| user.headers());
+        Ok(headers.transpose()?.unwrap_or_default())
+    }
+
+    /// Sends a review with these headers and reads the answer.
     ///
     /// # Errors
     /// The error, with Go's wording if available.
@@ -121,6 +139,7 @@ impl Client {
         backend: &dyn Backend,
         review: &Value,
         timeout: std::time::Duration,
+        headers: &HeaderMap,
     ) -> Result<Value, String> {
         let timeout = crate::limits::for_call(timeout);
         let target = format!("{}?timeout={}s", self.path, timeout.as_secs());
@@ -132,7 +151,7 @@ impl Client {
         let body = Bytes::from(review.to_string());
         let exchange = async {
             let (code, body) = self
-                .exchange(backend, &target, body)
+                .exchange(backend, &target, headers, body)
                 .await
                 .map_err(|it| failed(&it))?;
             answer(code, &body)
@@ -146,6 +165,7 @@ impl Client {
         &self,
         backend: &dyn Backend,
         target: &str,
+        headers: &HeaderMap,
         body: Bytes,
     ) -> Result<(u16, Bytes), String> {
         // One that waits may have been closed meanwhile: then the webhook has not seen the request.
@@ -155,13 +175,13 @@ impl Client {
             if connection.ready().await.is_err() {
                 continue;
             }
-            match self.send(connection, target, body.clone()).await {
+            match self.send(connection, target, headers, body.clone()).await {
                 Err(error) if error.is_canceled() || error.is_closed() => {}
                 outcome => return outcome.map_err(|error| error.to_string()),
             }
         }
         let connection = self.connect(backend).await?;
-        let outcome = self.send(connection, target, body).await;
+        let outcome = self.send(connection, target, headers, body).await;
         outcome.map_err(|error| error.to_string())
     }
 
@@ -169,6 +189,7 @@ impl Client {
         &self,
         mut connection: Connection,
         target: &str,
+        proof: &HeaderMap,
         body: Bytes,
     ) -> Result<(u16, Bytes), hyper::Error> {
         let mut request = Request::new(Full::new(body));
@@ -176,6 +197,7 @@ impl Client {
         // The parts were read out of a URI, or are a path that has been validated.
         *request.uri_mut() = target.parse().unwrap_or_default();
         let headers = request.headers_mut();
+        headers.clone_from(proof);
         let json = HeaderValue::from_static("application/json");
         headers.insert(header::CONTENT_TYPE, json);
         let accepted = HeaderValue::from_static("application/json, */*");
@@ -200,7 +222,11 @@ impl Client {
     }
 
     async fn connect(&self, backend: &dyn Backend) -> Result<Connection, String> {
-        let tls = self.tls.clone()?;
+        let identity = self.user.as_ref().map(|user| user.identity());
+        let tls = match identity.transpose()?.flatten() {
+            Some(identity) => remote::tls(&self.bundle, Some(&identity))?,
+            None => self.tls.clone()?,
+        };
         let (host, port, reach) = match &self.service {
             Some((namespace, name)) => {
                 remote::endpoint(backend, namespace, name, self.port).await?

@@ -17,6 +17,7 @@ use crate::kit::informer::{Cached, Informer, Key, key_of};
 use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
 
+pub(crate) mod groups;
 #[cfg(test)]
 mod tests;
 
