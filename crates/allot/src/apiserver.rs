@@ -110,10 +110,10 @@ pub struct Args {
 }
 
 impl Args {
-    /// Disables the plugin that adds finalizers to storage objects, unless it was requested: without the controllers
-    /// that remove them no such object could be deleted.
-    pub fn leave_storage_unprotected(&mut self) {
-        let protection = AdmissionPlugin::StorageObjectInUseProtection.name();
+    /// Disables a plugin that adds finalizers, unless it was requested: without the controllers that remove them no such
+    /// object could be deleted.
+    pub fn leave_unprotected(&mut self, plugin: AdmissionPlugin) {
+        let protection = plugin.name();
         let is_requested = |name: &String| name == protection;
         if !self.enable_admission_plugins.iter().any(is_requested) {
             self.disable_admission_plugins.push(protection.to_owned());
@@ -364,7 +364,11 @@ fn config(args: &Args) -> anyhow::Result<Config> {
         disabled_admission: args.disable_admission_plugins.clone(),
         enabled_admission: args.enable_admission_plugins.clone(),
         account_tokens: args.tokens.tokens()?,
-        admission: args.admission.options()?,
+        admission: args.admission.options(
+            &args.enable_admission_plugins,
+            &args.disable_admission_plugins,
+            &args.features()?,
+        )?,
         service_addresses: args.service_cluster_ip_range,
         node_ports: args.service_node_port_range.clone(),
         accounts_are_made: args.accounts_are_made,

@@ -8,7 +8,9 @@ mod certificates;
 mod dra;
 pub(crate) mod dynamic;
 mod escalation;
+pub(crate) mod events;
 mod groups;
+mod images;
 mod limits;
 mod namespaces;
 mod node;
@@ -18,7 +20,10 @@ mod pods;
 mod quota;
 mod resize;
 pub(crate) mod security;
+mod selectors;
+mod services;
 mod storage;
+mod tolerations;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -50,6 +55,8 @@ pub struct Admission {
     pub dynamic: Arc<dynamic::Dynamic>,
     /// How often pod security found what.
     pub(crate) pod_security: security::metrics::Metrics,
+    /// Limits of events, and how far they are used.
+    pub(crate) event_limits: events::EventLimits,
 }
 
 impl Deref for Admission {
@@ -162,8 +169,20 @@ pub async fn mutate(
         run_plugins(core, attributes, object).await?;
         installed.run(core, attributes, object).await?;
     }
+    deny(core, attributes)?;
     crate::object::check_depth(object)?;
     escalation::check(core, attributes, object).await
+}
+
+/// The plugin AlwaysDeny.
+fn deny(core: &Admission, attributes: &Attributes<'_>) -> Result<()> {
+    match enabled(core, Plugin::AlwaysDeny) {
+        true => Err(forbidden(
+            attributes,
+            "admission control is denying all modifications",
+        )),
+        false => Ok(()),
+    }
 }
 
 /// Whether a request is this operation on a pod, and not on a subresource of it.
@@ -219,6 +238,9 @@ async fn run_plugins(
         if enabled(core, Plugin::StorageObjectInUseProtection) {
             storage::protect(attributes, object);
         }
+        if enabled(core, Plugin::PodGroupProtection) {
+            groups::protect(core, attributes, object);
+        }
         if enabled(core, Plugin::DefaultIngressClass) {
             storage::default_ingress_class(core, attributes, object).await?;
         }
@@ -229,6 +251,12 @@ async fn run_plugins(
     {
         node::taint_not_ready(object);
     }
+    if enabled(core, Plugin::AlwaysPullImages) {
+        images::pull_always(attributes, object);
+    }
+    if enabled(core, Plugin::PodNodeSelector) {
+        selectors::restrict(core, attributes, object).await?;
+    }
     if creates_pod && enabled(core, Plugin::Priority) {
         pods::priority(core, attributes, object).await?;
     }
@@ -238,6 +266,12 @@ async fn run_plugins(
     }
     if (creates_pod || changes_pod) && enabled(core, Plugin::DefaultTolerationSeconds) {
         pods::default_tolerations(object);
+    }
+    if enabled(core, Plugin::PodTolerationRestriction) {
+        tolerations::restrict(core, attributes, object).await?;
+    }
+    if enabled(core, Plugin::ExtendedResourceToleration) {
+        tolerations::tolerate_resources(attributes, object);
     }
     if creates_pod && enabled(core, Plugin::RuntimeClass) {
         pods::runtime_class(core, attributes, object).await?;
@@ -261,6 +295,12 @@ pub async fn validate(
 ) -> Result<()> {
     // By now a generated name is set.
     let attributes = &attributes.or_named(meta(object, "name"));
+    if enabled(core, Plugin::NamespaceExists) {
+        namespaces::exists(core, attributes).await?;
+    }
+    if enabled(core, Plugin::LimitPodHardAntiAffinityTopology) {
+        pods::anti_affinity(attributes, object)?;
+    }
     if attributes
         .resource
         .is("scheduling.k8s.io", "priorityclasses")
@@ -274,15 +314,34 @@ pub async fn validate(
     if is_whole_pod(attributes, Operation::Create) && enabled(core, Plugin::RuntimeClass) {
         pods::overhead(core, attributes, object).await?;
     }
+    if enabled(core, Plugin::AlwaysPullImages) {
+        images::check(attributes, object)?;
+    }
     if enabled(core, Plugin::PodSecurity) {
         security::check(core, attributes, object, warn).await?;
+    }
+    if enabled(core, Plugin::PodNodeSelector) {
+        selectors::check(core, attributes, object).await?;
+    }
+    if enabled(core, Plugin::PodTolerationRestriction) {
+        tolerations::check(core, attributes, object).await?;
+    }
+    if enabled(core, Plugin::EventRateLimit) {
+        let now = std::time::Instant::now();
+        core.event_limits.check(attributes, object, now)?;
     }
     certificates::check(core, attributes, object).await?;
     if enabled(core, Plugin::OwnerReferencesPermissionEnforcement) {
         owners::check(core, attributes, object).await?;
     }
+    if enabled(core, Plugin::DenyServiceExternalIPs) {
+        services::deny_external_addresses(attributes, object)?;
+    }
     if enabled(core, Plugin::PodGroupWorkloadExists) {
         groups::workload_exists(core, attributes, object).await?;
+    }
+    if enabled(core, Plugin::JobValidation) {
+        groups::keep_parallelism(core, attributes, object).await?;
     }
     if enabled(core, Plugin::PersistentVolumeClaimResize) {
         storage::resize(core, attributes, object).await?;
@@ -294,7 +353,7 @@ pub async fn validate(
     if enabled(core, Plugin::ResourceQuota) {
         quota::check(core, attributes, object).await?;
     }
-    Ok(())
+    deny(core, attributes)
 }
 
 /// Runs policies and webhooks on the body of a subresource that is not part of its object: a binding, an eviction, the
@@ -326,6 +385,7 @@ pub(crate) async fn admit_sent(
     if installed.run(core, attributes, sent).await? {
         installed.run(core, attributes, sent).await?;
     }
+    deny(core, attributes)?;
     dynamic::validate(core, attributes, sent).await
 }
 
@@ -345,6 +405,8 @@ pub async fn field_errors(
     errors.extend(dra::status_errors(core, attributes, verb, object).await?);
     errors.append(found);
     errors.extend(dynamic::permission::field_errors(core, attributes, object).await?);
+    let name = meta(object, "name");
+    errors.append(dynamic::manifests::reserved_name(core, attributes, name));
     Ok(errors)
 }
 
@@ -357,6 +419,20 @@ fn enabled(core: &Admission, plugin: Plugin) -> bool {
 /// 403 by a plugin.
 fn forbidden(attributes: &Attributes<'_>, why: &str) -> ApiError {
     Status::forbidden(&attributes.resource.group_resource(), attributes.name, why).into()
+}
+
+/// The annotations of a namespace.
+///
+/// # Errors
+/// 500 without it.
+async fn annotations_of(core: &Admission, namespace: &str) -> Result<Value> {
+    let parts = ["metadata.annotations"];
+    let found = core.stored_parts("namespaces", namespace, &parts).await?;
+    let mut found = found.ok_or_else(|| {
+        let why = format!("namespace {namespace} does not exist");
+        ApiError::from(Status::internal(&why))
+    })?;
+    Ok(found["metadata"]["annotations"].take())
 }
 
 /// All objects of a namespace in a collection.

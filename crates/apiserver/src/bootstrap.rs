@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::auth::policy;
 use crate::config::Config;
-use crate::error::Result;
+use crate::error::{ApiError, Result};
 use crate::object::{self, meta, text};
 use crate::own_objects::{self, ensure};
 use crate::server::Server;
@@ -104,6 +104,7 @@ async fn inherit(server: &Server, defaults: &mut [(&str, Value)]) -> Result<()> 
 /// Makes what is missing. What is there stays as it is, but for default roles and what describes this server.
 async fn run(server: &Server) -> Result<()> {
     crate::zpages::started();
+    crate::admission::dynamic::manifests::start(&server.0).map_err(ApiError::unknown)?;
     let mut objects: Vec<(String, String, Value)> = Vec::new();
     for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
         let namespace = json!({

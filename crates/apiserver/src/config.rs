@@ -13,6 +13,7 @@ use crate::registry::RuntimeConfig;
 mod admission;
 pub mod authentication;
 pub mod authorization;
+mod decode;
 mod front_proxy;
 mod kubeconfig;
 pub mod pod_security;
@@ -71,7 +72,11 @@ pub struct Config {
     pub strict_transport_security: Option<http::HeaderValue>,
 }
 
-pub use admission::AdmissionOptions;
+pub use crate::credentials::Credentials;
+pub use admission::{
+    AdmissionOptions, EventLimit, EventLimitKind, LimitedResource, Toleration, TolerationDefaults,
+    WebhookOptions,
+};
 pub use kubeconfig::{Credential, Kubeconfig, Trusted};
 pub use token_webhook::TokenWebhook;
 pub use tokens::AccountTokens;

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use allot_store::{Backend, Entry};
 use tokio::sync::Semaphore;
 
+use crate::admission::events::EventLimits;
 use crate::admission::{Admission, dynamic};
 use crate::auth::{Authenticator, Authorizer, Impersonation};
 use crate::config::Config;
@@ -70,6 +71,7 @@ impl Core {
                 authorizer: Authorizer::new(&config, metrics.authorization.clone()),
                 dynamic,
                 pod_security: metrics.pod_security.clone(),
+                event_limits: EventLimits::new(&config.admission.event_limits),
                 state: Arc::new(ServerState::new(backend, config)),
             },
             metrics,

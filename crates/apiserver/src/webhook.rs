@@ -7,7 +7,7 @@ use std::sync::Arc;
 use allot_store::Backend;
 use base64::Engine as _;
 use bytes::Bytes;
-use http::{HeaderValue, Request, Uri, header};
+use http::{HeaderMap, HeaderValue, Request, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
@@ -18,6 +18,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 
+use crate::credentials::{Credentials, WebhookUser};
 use crate::dial::{self, Reach};
 use crate::limits::MAX_BODY;
 use crate::object::text;
@@ -30,8 +31,8 @@ const PORT: u16 = 443;
 /// How much of a webhook's error is returned to the client, in bytes; upstream's client has this bound for answers that are
 /// no Status.
 const MAX_EXCERPT: usize = 2048;
-/// The maximum number of idle connections.
-const MAX_IDLE: usize = 8;
+/// The maximum number of idle connections, as in client-go.
+const MAX_IDLE: usize = 25;
 /// A version of the reviews that webhooks are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Version {
@@ -69,10 +70,14 @@ pub(crate) struct Client {
     path: String,
     /// Namespace and name of the service behind the host.
     service: Option<(String, String)>,
-    /// None: without TLS.
+    /// The certificates that are trusted.
+    bundle: Vec<u8>,
+    /// What a connection begins with, unless the client has a certificate of its own. None: without TLS.
     tls: Result<Option<Arc<ClientConfig>>, String>,
-    /// The name in the certificate.
+    /// The name in the webhook's certificate.
     server_name: String,
+    /// As whom the server calls it.
+    user: Option<Arc<WebhookUser>>,
     agent: &'static str,
     idle: Mutex<Vec<Connection>>,
 }
@@ -84,8 +89,8 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// Of `clientConfig`, which has been validated.
-    pub fn new(config: &Value) -> Self {
+    /// Of `clientConfig`, which has been validated. The webhook is called as the user that the credentials have for it.
+    pub fn new(config: &Value, credentials: &Credentials) -> Self {
         let service = &config["service"];
         let (host, port, path, service) = if service.is_object() {
             let name = text(service, &["name"]).to_owned();
@@ -103,10 +108,12 @@ impl Client {
         let bundle = base64::engine::general_purpose::STANDARD
             .decode(text(config, &["caBundle"]))
             .unwrap_or_default();
+        let port = port.unwrap_or(PORT);
         Client {
+            user: credentials.user(&format!("{host}:{port}")),
             server_name: host.clone(),
             host,
-            port: port.unwrap_or(PORT),
+            port,
             path: if path.starts_with('/') {
                 path
             } else {
@@ -114,6 +121,7 @@ impl Client {
             },
             service,
             tls: remote::tls(&bundle, None).map(Some),
+            bundle,
             agent: "kube-apiserver-admission",
             idle: Mutex::default(),
         }
@@ -123,7 +131,16 @@ impl Client {
         format!("{}:{}", self.host, self.port)
     }
 
-    /// Sends a review and reads the answer.
+    /// The headers that prove the server to the webhook.
+    ///
+    /// # Errors
+    /// They cannot be made: a file cannot be read.
+    pub fn headers(&self) -> Result<HeaderMap, String> {
+        let headers = self.user.as_ref().map(|user| user.headers());
+        Ok(headers.transpose()?.unwrap_or_default())
+    }
+
+    /// Sends a review with these headers and reads the answer.
     ///
     /// # Errors
     /// The error, with Go's wording if available.
@@ -132,6 +149,7 @@ impl Client {
         backend: &dyn Backend,
         review: &Value,
         timeout: std::time::Duration,
+        headers: &HeaderMap,
     ) -> Result<Value, String> {
         let timeout = crate::limits::for_call(timeout);
         let target = format!("{}?timeout={}s", self.path, timeout.as_secs());
@@ -143,7 +161,7 @@ impl Client {
         let body = Bytes::from(review.to_string());
         let exchange = async {
             let (code, body) = self
-                .exchange(backend, &target, body, None)
+                .exchange(backend, &target, headers, body)
                 .await
                 .map_err(|it| failed(&it.text))?;
             answer(code, &body)
@@ -157,8 +175,8 @@ impl Client {
         &self,
         backend: &dyn Backend,
         target: &str,
+        headers: &HeaderMap,
         body: Bytes,
-        authorization: Option<&HeaderValue>,
     ) -> Result<(u16, Bytes), CallError> {
         // One that waits may have been closed meanwhile: then the webhook has not seen the request.
         loop {
@@ -167,14 +185,13 @@ impl Client {
             if connection.ready().await.is_err() {
                 continue;
             }
-            let body = body.clone();
-            match self.send(connection, target, body, authorization).await {
+            match self.send(connection, target, headers, body.clone()).await {
                 Err(error) if error.is_canceled() || error.is_closed() => {}
                 outcome => return outcome.map_err(CallError::from),
             }
         }
         let connection = self.connect(backend).await?;
-        let outcome = self.send(connection, target, body, authorization).await;
+        let outcome = self.send(connection, target, headers, body).await;
         outcome.map_err(CallError::from)
     }
 
@@ -182,22 +199,20 @@ impl Client {
         &self,
         mut connection: Connection,
         target: &str,
+        proof: &HeaderMap,
         body: Bytes,
-        authorization: Option<&HeaderValue>,
     ) -> Result<(u16, Bytes), hyper::Error> {
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = http::Method::POST;
         // The parts were read out of a URI, or are a path that has been validated.
         *request.uri_mut() = target.parse().unwrap_or_default();
         let headers = request.headers_mut();
+        headers.clone_from(proof);
         let json = HeaderValue::from_static("application/json");
         headers.insert(header::CONTENT_TYPE, json);
         let accepted = HeaderValue::from_static("application/json, */*");
         headers.insert(header::ACCEPT, accepted);
         headers.insert(header::USER_AGENT, HeaderValue::from_static(self.agent));
-        if let Some(authorization) = authorization {
-            headers.insert(header::AUTHORIZATION, authorization.clone());
-        }
         if let Ok(host) = HeaderValue::from_str(&self.address()) {
             headers.insert(header::HOST, host);
         }
@@ -216,7 +231,11 @@ impl Client {
     }
 
     async fn connect(&self, backend: &dyn Backend) -> Result<Connection, String> {
-        let tls = self.tls.clone()?;
+        let identity = self.user.as_ref().map(|user| user.identity());
+        let tls = match identity.transpose()?.flatten() {
+            Some(identity) => Some(remote::tls(&self.bundle, Some(&identity))?),
+            None => self.tls.clone()?,
+        };
         let (host, port, reach) = match &self.service {
             Some((namespace, name)) => {
                 remote::endpoint(backend, namespace, name, self.port).await?

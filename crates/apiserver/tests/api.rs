@@ -14,6 +14,7 @@ mod api {
     pub mod impersonation;
     pub mod inside;
     pub mod limits;
+    pub mod manifests;
     pub mod media;
     pub mod metrics;
     pub mod policies;

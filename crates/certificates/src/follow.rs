@@ -12,55 +12,28 @@ use tokio::time::Interval;
 /// reported.
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// A file that is read again when something happens in its directory.
-pub struct FollowedFile {
-    file: PathBuf,
-    known: Vec<u8>,
+/// A directory whose files may change.
+pub struct FollowedDirectory {
     /// None if they are not reported.
     changes: Option<BoxStream<'static, ()>>,
     period: Interval,
 }
 
-impl FollowedFile {
-    /// Follows a file from now on. `known` is the content that is in use. Needs a runtime of tokio.
-    pub fn new(file: &Path, known: Vec<u8>) -> Self {
-        let directory = match file.parent() {
-            Some(parent) if parent != Path::new("") => parent,
-            _ => Path::new("."),
-        };
+impl FollowedDirectory {
+    /// Follows a directory from now on. Needs a runtime of tokio.
+    pub fn new(directory: &Path) -> Self {
         let changes = changes(directory).inspect_err(|error| {
-            let file = file.display();
-            tracing::warn!(%file, %error, "changes of the file are seen a minute late");
+            let directory = directory.display();
+            tracing::warn!(%directory, %error, "changes of files are seen a minute late");
         });
         Self {
-            file: file.to_owned(),
-            known,
             changes: changes.ok(),
             period: tokio::time::interval(PERIOD),
         }
     }
 
-    /// Waits until the file has another content than the one that is in use, and returns it. The first time it is looked at
-    /// without waiting.
-    ///
-    /// # Errors
-    /// The file cannot be read.
-    pub async fn changed(&mut self) -> std::io::Result<Vec<u8>> {
-        loop {
-            self.wait().await;
-            let content = tokio::fs::read(&self.file).await?;
-            if content != self.known {
-                return Ok(content);
-            }
-        }
-    }
-
-    /// The content that is in use from now on. One that is not accepted is returned again after the next change, or a minute.
-    pub fn accept(&mut self, content: Vec<u8>) {
-        self.known = content;
-    }
-
-    async fn wait(&mut self) {
+    /// Waits until something may have changed: the first time not at all, then until that is reported, or a minute.
+    pub async fn changed(&mut self) {
         let Some(changes) = &mut self.changes else {
             self.period.tick().await;
             return;
@@ -75,11 +48,54 @@ impl FollowedFile {
     }
 }
 
+/// A file that is read again when something happens in its directory.
+pub struct FollowedFile {
+    file: PathBuf,
+    known: Vec<u8>,
+    directory: FollowedDirectory,
+}
+
+impl FollowedFile {
+    /// Follows a file from now on. `known` is the content that is in use. Needs a runtime of tokio.
+    pub fn new(file: &Path, known: Vec<u8>) -> Self {
+        let directory = match file.parent() {
+            Some(parent) if parent != Path::new("") => parent,
+            _ => Path::new("."),
+        };
+        Self {
+            file: file.to_owned(),
+            known,
+            directory: FollowedDirectory::new(directory),
+        }
+    }
+
+    /// Waits until the file has another content than the one that is in use, and returns it. The first time it is looked at
+    /// without waiting.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub async fn changed(&mut self) -> std::io::Result<Vec<u8>> {
+        loop {
+            self.directory.changed().await;
+            let content = tokio::fs::read(&self.file).await?;
+            if content != self.known {
+                return Ok(content);
+            }
+        }
+    }
+
+    /// The content that is in use from now on. One that is not accepted is returned again after the next change, or a minute.
+    pub fn accept(&mut self, content: Vec<u8>) {
+        self.known = content;
+    }
+}
+
 /// Ticks when a file in a directory is written, replaced or removed.
 fn changes(directory: &Path) -> std::io::Result<BoxStream<'static, ()>> {
     let mask = WatchMask::CLOSE_WRITE
         | WatchMask::CREATE
         | WatchMask::MOVED_TO
+        | WatchMask::MOVED_FROM
         | WatchMask::DELETE
         | WatchMask::ONLYDIR;
     let inotify = Inotify::init()?;

@@ -12,6 +12,6 @@ mod signatures;
 pub mod subject;
 
 pub use clients::{Authorities, Presented};
-pub use follow::FollowedFile;
+pub use follow::{FollowedDirectory, FollowedFile};
 pub use servers::{AnyServer, Trust};
 pub use subject::{Identity, Subject, SubjectError};

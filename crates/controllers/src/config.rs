@@ -59,6 +59,8 @@ pub enum Controller {
     VolumeProtection,
     /// Protects VolumeAttributesClasses that volumes and claims name.
     ClassProtection,
+    /// Protects PodGroups that pods are in.
+    PodGroupProtection,
     /// Says which ranges of services are ready, and protects those with addresses in use.
     ServiceCidr,
     /// Aggregates cluster roles.
@@ -69,7 +71,7 @@ use Controller as C;
 
 impl Controller {
     /// Every controller, in the order of error messages.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         C::ResourceClaim,
         C::DeviceTaintEviction,
         C::ResourcePoolStatusRequest,
@@ -95,6 +97,7 @@ impl Controller {
         C::ClaimProtection,
         C::VolumeProtection,
         C::ClassProtection,
+        C::PodGroupProtection,
         C::ServiceCidr,
         C::ClusterRoleAggregation,
     ];
@@ -127,6 +130,7 @@ impl Controller {
             C::ClaimProtection => "persistentvolumeclaim-protection-controller",
             C::VolumeProtection => "persistentvolume-protection-controller",
             C::ClassProtection => "volumeattributesclass-protection-controller",
+            C::PodGroupProtection => "podgroup-protection-controller",
             C::ServiceCidr => "service-cidr-controller",
             C::ClusterRoleAggregation => "clusterrole-aggregation-controller",
         }

@@ -17,6 +17,7 @@ use crate::controller::informer::{Cached, Informer, Key, key_of};
 use crate::controller::meta;
 use crate::controller::queue::{Next, Queue};
 
+pub(crate) mod groups;
 #[cfg(test)]
 mod tests;
 

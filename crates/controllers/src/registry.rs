@@ -63,6 +63,7 @@ fn task(
         C::ClaimProtection => crate::protection::claims(context),
         C::VolumeProtection => crate::protection::volumes(context),
         C::ClassProtection => crate::protection::classes(context),
+        C::PodGroupProtection => crate::protection::groups::build(context, served)?,
         C::NodeLifecycle => crate::nodes::build(context),
         C::PodGarbageCollector => crate::podgc::build(context),
         C::ServiceAccount => crate::accounts::service_accounts(context),

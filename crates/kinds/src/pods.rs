@@ -1,5 +1,6 @@
-//! Pods and pod templates: the fields of disabled features.
+//! Pods and pod templates: the fields of disabled features, and the quality of service.
 
+use allot_apimachinery::Quantity;
 use allot_model::features::{Feature, Features};
 use serde_json::Value;
 
@@ -8,6 +9,41 @@ use crate::registry::Resource;
 
 /// The lists of containers in the spec of a pod.
 const CONTAINERS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
+
+/// The quality-of-service class that follows from requests and limits: pod-level ones if set, else those of its
+/// containers.
+pub fn qos_class(pod: &Value) -> &'static str {
+    let own = &pod["spec"]["resources"];
+    let has_own = ["requests", "limits"].iter().any(|key| {
+        let amounts = own[*key].as_object();
+        amounts.is_some_and(|amounts| !amounts.is_empty())
+    });
+    let containers = ["containers", "initContainers"]
+        .iter()
+        .flat_map(|key| pod["spec"][*key].as_array().into_iter().flatten())
+        .map(|container| &container["resources"])
+        .filter(|_| !has_own);
+    let (mut any, mut guaranteed) = (false, true);
+    for resources in containers.chain(has_own.then_some(own)) {
+        for name in ["cpu", "memory"] {
+            let amount = |which: &str| positive(&resources[which][name]);
+            let (request, limit) = (amount("requests"), amount("limits"));
+            any |= request.is_some() || limit.is_some();
+            guaranteed &= limit.is_some() && request == limit;
+        }
+    }
+    match (any, guaranteed) {
+        (false, _) => "BestEffort",
+        (true, true) => "Guaranteed",
+        (true, false) => "Burstable",
+    }
+}
+
+/// A quantity above zero: others do not count. A pod with one that cannot be read has not passed decoding.
+fn positive(value: &Value) -> Option<Quantity> {
+    let quantity = Quantity::from_json(value).ok();
+    quantity.filter(|quantity| quantity.signum() > 0)
+}
 
 /// Removes a pod's claims if dynamic resource allocation is off, unless the stored object has some already.
 pub fn drop_disabled_claims(

@@ -22,7 +22,7 @@ pub(crate) mod pod;
 pub mod pod_annotations;
 pub(crate) mod pod_diff;
 pub(crate) mod resources;
-pub(crate) mod scheduling;
+pub mod scheduling;
 pub(crate) mod security;
 pub(crate) mod storage;
 #[cfg(test)]

@@ -17,7 +17,7 @@ pub mod pods;
 #[cfg(test)]
 mod tests;
 
-pub use pods::{changes_scope, in_scopes, of_containers, requests};
+pub use pods::{ScopeTerm, changes_scope, in_scopes, matching_scopes, of_containers, requests};
 
 /// Amounts by resource name, as in a quota's `hard` and `used`.
 pub type Usage = BTreeMap<String, Quantity>;
@@ -349,17 +349,23 @@ fn limited(quota: &Value) -> impl Iterator<Item = &str> {
     hard.into_iter().flatten().map(|(name, _)| name.as_str())
 }
 
-/// A quota that limits what objects of a resource count for says how much of that is in use.
-///
-/// # Errors
-/// The limits, in upstream's words, if it does not.
-pub fn must_be_known(quota: &Value, group: &str, resource: &str) -> Result<(), Exceeded> {
+/// The names in a quota's limits that objects of a resource count for, sorted.
+pub fn restricted<'a>(quota: &'a Value, group: &str, resource: &str) -> Vec<&'a str> {
     let concerned = |name: &&str| {
         let kinds = constrained(name);
         allocated_class(name).is_none() && kinds.iter().any(|(g, r)| g == group && r == resource)
     };
     let mut names: Vec<&str> = limited(quota).filter(concerned).collect();
     names.sort_unstable();
+    names
+}
+
+/// A quota that limits what objects of a resource count for says how much of that is in use.
+///
+/// # Errors
+/// The limits, in upstream's words, if it does not.
+pub fn must_be_known(quota: &Value, group: &str, resource: &str) -> Result<(), Exceeded> {
+    let names = restricted(quota, group, resource);
     let used = quota.at("status").at("used");
     if names.iter().all(|name| used.has(name)) {
         return Ok(());

@@ -34,6 +34,7 @@ use crate::view::View;
 
 pub use crate::shape::{RawTexts, showing_raw};
 pub use claim::TAINT_EFFECTS;
+pub use class::is_extended_resource_name;
 
 /// Validates a new object.
 pub fn create(kind: Kind, value: &Value, features: &Features) -> ErrorList {

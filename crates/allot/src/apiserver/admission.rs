@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
+use allot_apiserver::admission::plugins::is_enabled;
 use allot_apiserver::admission::plugins::works;
 use allot_apiserver::config::AdmissionOptions;
+use allot_model::features::Features;
 use anyhow::bail;
 
 /// Configuration of admission plugins.
@@ -23,12 +25,16 @@ impl Args {
         [("admission-control-config-file", file.unwrap_or_default())]
     }
 
-    /// What the file configures.
-    pub fn options(&self) -> anyhow::Result<AdmissionOptions> {
-        let Some(file) = &self.admission_control_config_file else {
-            return Ok(AdmissionOptions::default());
-        };
-        let read = AdmissionOptions::read(file, |name| works(name).is_some());
+    /// What the file configures for the plugins that run with these values of the two flags.
+    pub fn options(
+        &self,
+        enabled: &[String],
+        disabled: &[String],
+        features: &Features,
+    ) -> anyhow::Result<AdmissionOptions> {
+        let file = self.admission_control_config_file.as_deref();
+        let is_enabled = |name: &str| is_enabled(name, enabled, disabled);
+        let read = AdmissionOptions::read(file, is_enabled, features);
         read.map_err(|error| anyhow::anyhow!("--admission-control-config-file: {error}"))
     }
 }

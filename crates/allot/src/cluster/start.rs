@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use allot_apiserver::admission::plugins::Plugin;
 use allot_apiserver::identity::{MASTERS, User};
 use allot_apiserver::pki::Authority;
 use allot_controllers::{Config as Controllers, Controller};
@@ -234,7 +235,11 @@ fn select_controllers(args: &mut Args) -> anyhow::Result<Controllers> {
         Controller::ClassProtection,
     ];
     if !protection.into_iter().all(runs) {
-        args.apiserver.leave_storage_unprotected();
+        args.apiserver
+            .leave_unprotected(Plugin::StorageObjectInUseProtection);
+    }
+    if !runs(Controller::PodGroupProtection) {
+        args.apiserver.leave_unprotected(Plugin::PodGroupProtection);
     }
     Ok(selected)
 }

@@ -7,6 +7,7 @@ mod backend;
 mod changes;
 mod definition;
 mod evaluate;
+pub(crate) mod manifests;
 mod matching;
 mod mutator;
 mod params;
@@ -48,6 +49,8 @@ const BITS: u64 = 3;
 pub struct Dynamic {
     state: AtomicU64,
     set: ArcSwap<Set>,
+    /// What is in files.
+    manifests: parking_lot::Mutex<manifests::Manifests>,
     loading: tokio::sync::Mutex<()>,
 }
 
@@ -57,6 +60,7 @@ impl Default for Dynamic {
             // A restarted server reads the configuration from its store.
             state: AtomicU64::new(STALE),
             set: ArcSwap::default(),
+            manifests: parking_lot::Mutex::default(),
             loading: tokio::sync::Mutex::default(),
         }
     }
@@ -118,11 +122,15 @@ pub(super) async fn validate(
     };
     let set = core.dynamic.set(core).await?;
     let request = Request::new(core, attributes, asked, object);
-    if enabled(core, Plugin::ValidatingAdmissionPolicy) && !request.is_exempt() {
-        validating::dispatch(&set, &request, object).await?;
+    if enabled(core, Plugin::ValidatingAdmissionPolicy) && !request.is_review() {
+        let policies = set.policies.of_request(&request, Request::is_policy);
+        validating::dispatch(policies, &request, object).await?;
     }
-    if enabled(core, Plugin::ValidatingAdmissionWebhook) && !request.is_configuration() {
-        webhook_call::validate(&set, &request, object).await?;
+    if enabled(core, Plugin::ValidatingAdmissionWebhook) {
+        let webhooks = set
+            .validating
+            .of_request(&request, Request::is_configuration);
+        webhook_call::validate(webhooks, &request, object).await?;
     }
     // An expression that the end of the time interrupted has failed, and its policy may permit that.
     limits::checkpoint().await;
@@ -156,19 +164,20 @@ impl Mutation {
         let request = Request::new(core, attributes, asked, &Value::Null);
         let again = std::mem::replace(&mut self.again, true);
         let mut changed = false;
-        let policies = !set.mutators.is_empty() && enabled(core, Plugin::MutatingAdmissionPolicy);
-        if policies && !request.is_exempt() {
+        let policies = set.mutators.of_request(&request, Request::is_policy);
+        let has_policies = !policies.is_empty() && !request.is_review();
+        if has_policies && enabled(core, Plugin::MutatingAdmissionPolicy) {
             if again {
                 self.policies.repeat(object);
             }
-            changed |= mutator::mutate(&set, &request, object, &mut self.policies).await?;
+            changed |= mutator::mutate(policies, &request, object, &mut self.policies).await?;
         }
-        let webhooks = !set.mutating.is_empty() && enabled(core, Plugin::MutatingAdmissionWebhook);
-        if webhooks && !request.is_configuration() {
+        let webhooks = set.mutating.of_request(&request, Request::is_configuration);
+        if !webhooks.is_empty() && enabled(core, Plugin::MutatingAdmissionWebhook) {
             if again {
                 self.webhooks.repeat(object);
             }
-            changed |= webhook_call::mutate(&set, &request, object, &mut self.webhooks).await?;
+            changed |= webhook_call::mutate(webhooks, &request, object, &mut self.webhooks).await?;
         }
         limits::checkpoint().await;
         if changed {

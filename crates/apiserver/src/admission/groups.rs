@@ -1,12 +1,16 @@
-//! PodGroups: the Workload that they are created from.
+//! PodGroups: the Workload that they are created from, and Jobs whose pods belong to one.
 
 use allot_model::features::Feature;
 use serde_json::Value;
 
 use super::Admission;
-use super::{Attributes, Operation, forbidden};
+use super::{Attributes, Operation, forbidden, stored_in};
 use crate::error::Result;
-use crate::object::meta;
+use crate::object::{at, child_entry, items, meta, text};
+
+const GROUPS: &str = "scheduling.k8s.io/podgroups";
+/// Keeps a group until its pods have ended; a controller removes it.
+const FINALIZER: &str = "scheduling.k8s.io/podgroup-protection";
 
 /// Rejects a new PodGroup that names a Workload, or a template of one, that does not exist.
 ///
@@ -48,4 +52,77 @@ pub(super) async fn workload_exists(
         }
     };
     Err(forbidden(attributes, &why))
+}
+
+/// The plugin PodGroupProtection: a new group has the finalizer.
+pub(super) fn protect(core: &Admission, attributes: &Attributes<'_>, group: &mut Value) {
+    let concerns = attributes.operation == Operation::Create
+        && attributes.subresource.is_empty()
+        && attributes.resource.is("scheduling.k8s.io", "podgroups");
+    if !concerns || !core.config.features.enabled(Feature::GenericWorkload) {
+        return;
+    }
+    let finalizers = child_entry(child_entry(group, "metadata"), "finalizers");
+    let mut list = items(finalizers).to_vec();
+    if !list.iter().any(|it| it == FINALIZER) {
+        list.push(FINALIZER.into());
+        *finalizers = list.into();
+    }
+}
+
+/// The plugin JobValidation: the number of pods that are scheduled together or not at all stays.
+///
+/// # Errors
+/// 403, and errors of the store.
+pub(super) async fn keep_parallelism(
+    core: &Admission,
+    attributes: &Attributes<'_>,
+    job: &Value,
+) -> Result<()> {
+    let concerns = attributes.operation == Operation::Update
+        && attributes.subresource.is_empty()
+        && attributes.resource.is("batch", "jobs");
+    let old = attributes.old.filter(|_| concerns);
+    let Some(old) = old.filter(|old| old["spec"]["parallelism"] != job["spec"]["parallelism"])
+    else {
+        return Ok(());
+    };
+    if !core.config.features.enabled(Feature::GenericWorkload) {
+        return Ok(());
+    }
+    let path = [
+        "spec",
+        "template",
+        "spec",
+        "schedulingGroup",
+        "podGroupName",
+    ];
+    let groups: Vec<Value> = match at(old, &path).as_str() {
+        Some(name) => {
+            let key = format!("{}/{name}", attributes.namespace);
+            core.stored(GROUPS, &key).await?.into_iter().collect()
+        }
+        None => {
+            let mut groups = stored_in(core, GROUPS, attributes.namespace).await?;
+            groups.retain(|group| is_controlled_by(group, meta(old, "uid")));
+            groups
+        }
+    };
+    let is_gang = |group: &&Value| group["spec"]["schedulingPolicy"]["gang"].is_object();
+    let Some(gang) = groups.iter().find(is_gang) else {
+        return Ok(());
+    };
+    let why = format!(
+        "cannot change parallelism for a Job referencing gang-scheduled PodGroup {:?}",
+        meta(gang, "name")
+    );
+    Err(forbidden(attributes, &why))
+}
+
+fn is_controlled_by(object: &Value, uid: &str) -> bool {
+    let owners = items(&object["metadata"]["ownerReferences"]);
+    let mut controllers = owners.iter().filter(|owner| owner["controller"] == true);
+    controllers
+        .next()
+        .is_some_and(|owner| text(owner, &["uid"]) == uid)
 }

@@ -1,4 +1,4 @@
-//! The plugin NamespaceLifecycle.
+//! The plugins NamespaceLifecycle and NamespaceExists.
 
 use allot_apimachinery::Status;
 
@@ -53,4 +53,20 @@ pub(super) async fn admit(core: &Admission, attributes: &Attributes<'_>) -> Resu
         return Err(status.into());
     }
     Ok(())
+}
+
+/// The plugin NamespaceExists: also changes and deletions need a namespace that exists.
+///
+/// # Errors
+/// 404.
+pub(super) async fn exists(core: &Admission, attributes: &Attributes<'_>) -> Result<()> {
+    let namespace = attributes.namespace;
+    let concerned = attributes.operation != Operation::Connect
+        && !namespace.is_empty()
+        && !attributes.resource.rules.is_namespace;
+    if !concerned || core.backend.get("namespaces", namespace).await?.is_some() {
+        return Ok(());
+    }
+    let resource = allot_apimachinery::gvk::GroupResource::new("", "namespaces");
+    Err(Status::not_found(&resource, namespace).into())
 }

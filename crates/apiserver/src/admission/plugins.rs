@@ -50,6 +50,10 @@ plugins! {
     NodeRestriction: on,
     /// A claim grows only if its class permits that.
     PersistentVolumeClaimResize: on,
+    /// A Job whose pods are scheduled together keeps its parallelism.
+    JobValidation: on,
+    /// The finalizer of PodGroups that pods are in.
+    PodGroupProtection: on,
     /// The Workload of a PodGroup exists.
     PodGroupWorkloadExists: on,
     /// Which pods can be resized on their node.
@@ -74,6 +78,26 @@ plugins! {
     ValidatingAdmissionPolicy: on,
     /// Validations by webhooks.
     ValidatingAdmissionWebhook: on,
+    /// Everything is admitted, which is how it is without this plugin.
+    AlwaysAdmit: off,
+    /// Nothing is admitted.
+    AlwaysDeny: off,
+    /// Images are pulled for every pod, so that a pod uses only those that it may pull.
+    AlwaysPullImages: off,
+    /// No new external addresses of services.
+    DenyServiceExternalIPs: off,
+    /// Limits of events by server, namespace, user or source.
+    EventRateLimit: off,
+    /// Pods tolerate taints that are named after the extended resources which they ask for.
+    ExtendedResourceToleration: off,
+    /// Pods keep apart from others by node only.
+    LimitPodHardAntiAffinityTopology: off,
+    /// Objects are written only in a namespace that exists.
+    NamespaceExists: off,
+    /// Node selectors of the pods of a namespace.
+    PodNodeSelector: off,
+    /// Tolerations of the pods of a namespace.
+    PodTolerationRestriction: off,
     /// An owner reference needs the permission to delete the dependent.
     OwnerReferencesPermissionEnforcement: off,
 }
@@ -88,23 +112,21 @@ impl Plugin {
 
 /// Plugins of kube-apiserver that do not exist here: their function is elsewhere, or not
 /// implemented.
-const OTHERS: [&str; 15] = [
-    "AlwaysAdmit",
-    "AlwaysDeny",
-    "AlwaysPullImages",
+const OTHERS: [&str; 4] = [
     "ClusterTrustBundleAttest",
-    "DenyServiceExternalIPs",
-    "EventRateLimit",
-    "ExtendedResourceToleration",
     "ImagePolicyWebhook",
-    "LimitPodHardAntiAffinityTopology",
     "NamespaceAutoProvision",
-    "NamespaceExists",
     "NodeDeclaredFeatureValidator",
-    "PodGroupProtection",
-    "PodNodeSelector",
-    "PodTolerationRestriction",
 ];
+
+/// Whether the plugin of that name runs with these values of the two flags; `None` if kube-apiserver has no such plugin.
+pub fn is_enabled(name: &str, enabled: &[String], disabled: &[String]) -> Option<bool> {
+    let mut all = Plugin::ALL.iter();
+    match all.find(|plugin| plugin.name() == name) {
+        Some(plugin) => Some(plugin.is_enabled(enabled, disabled)),
+        None => works(name),
+    }
+}
 
 /// Whether a plugin of that name works here; `None` if kube-apiserver has no such plugin.
 pub fn works(name: &str) -> Option<bool> {
@@ -135,7 +157,7 @@ mod tests {
     fn only_names_of_kube_apiserver_are_known() {
         assert_eq!(works("ResourceQuota"), Some(true));
         assert_eq!(works("OwnerReferencesPermissionEnforcement"), Some(true));
-        assert_eq!(works("AlwaysPullImages"), Some(false));
+        assert_eq!(works("ClusterTrustBundleAttest"), Some(false));
         assert_eq!(works("resourcequota"), None);
     }
 }

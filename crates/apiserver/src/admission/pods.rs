@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use allot_apimachinery::{Quantity, well_known};
+use allot_apimachinery::{Quantity, Status, well_known};
 use allot_model::features::Feature;
 use serde_json::{Value, json};
 
 use super::Admission;
-use super::{Attributes, Operation, forbidden};
+use super::{Attributes, Operation, forbidden, is_whole_pod};
 use crate::error::Result;
-use crate::object::{child_mut, meta, text};
+use crate::object::{at, child_mut, items, meta, text};
 
 const CLASSES: &str = "scheduling.k8s.io/priorityclasses";
 /// How long pods stay on an unreachable node.
@@ -43,6 +43,27 @@ pub(super) async fn topology_labels(
         }
     }
     Ok(())
+}
+
+/// The plugin LimitPodHardAntiAffinityTopology: refuses a pod that keeps others off more than a node.
+pub(super) fn anti_affinity(attributes: &Attributes<'_>, pod: &Value) -> Result<()> {
+    let concerned =
+        is_whole_pod(attributes, Operation::Create) || is_whole_pod(attributes, Operation::Update);
+    if !concerned {
+        return Ok(());
+    }
+    let required = "requiredDuringSchedulingIgnoredDuringExecution";
+    let terms = items(at(pod, &["spec", "affinity", "podAntiAffinity", required]));
+    let mut keys = terms.iter().map(|term| text(term, &["topologyKey"]));
+    let node = well_known::LABEL_HOSTNAME;
+    let Some(other) = keys.find(|key| *key != node) else {
+        return Ok(());
+    };
+    let why = format!(
+        "affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey {other} but only key {node} is allowed"
+    );
+    let resource = attributes.resource.group_resource();
+    Err(Status::forbidden(&resource, meta(pod, "name"), &why).into())
 }
 
 /// The priority of the pod's class, or of the default class.

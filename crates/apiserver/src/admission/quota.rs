@@ -4,15 +4,18 @@
 //! `status.used` and raised here, one compare-and-swap per quota, before the object is stored; the quota controller
 //! recounts from the stored objects.
 
+mod coverage;
+
 use allot_apimachinery::Status;
 use allot_model::quota::{self, Lookups, Usage};
 use allot_store::{Error as StoreError, Expect, ListOptions, Write};
 use serde_json::{Value, json};
 
 use super::Admission;
-use super::{Attributes, Operation};
-use crate::error::Result;
+use super::{Attributes, Operation, forbidden};
+use crate::error::{ApiError, Result};
 use crate::storage;
+use coverage::Coverage;
 
 const QUOTAS: &str = "resourcequotas";
 const CLASSES: &str = "resource.k8s.io/deviceclasses";
@@ -53,6 +56,7 @@ pub(super) async fn check(
     if !relevant || attributes.namespace.is_empty() || attributes.resource.is("", QUOTAS) {
         return Ok(());
     }
+    let limited = &core.config.admission.limited_resources;
     let prefix = format!("{}/", attributes.namespace);
     for _ in 0..ATTEMPTS {
         let options = ListOptions {
@@ -60,14 +64,26 @@ pub(super) async fn check(
             ..ListOptions::default()
         };
         let page = core.backend.list(QUOTAS, options).await?;
-        if page.entries.is_empty() {
+        if page.entries.is_empty() && limited.is_empty() {
             return Ok(());
         }
         let change = change(core, attributes, object).await?;
-        let mut writes = Vec::new();
+        let mut coverage = Coverage::new(limited, attributes, object, &change);
+        let mut concerned = Vec::new();
         for entry in &page.entries {
-            let mut quota: Value = serde_json::from_slice(&entry.value).unwrap_or(Value::Null);
-            if let Some(used) = judge(&quota, attributes, object, &change)? {
+            // What the store holds was written by this server as JSON.
+            let quota: Value = serde_json::from_slice(&entry.value).unwrap_or(Value::Null);
+            coverage.add_scopes(&quota, object);
+            if let Some(delta) = concerns(&quota, attributes, object, &change)? {
+                coverage.add_limits(&quota, attributes, delta);
+                concerned.push((entry, quota, delta));
+            }
+        }
+        coverage.check(attributes, concerned.is_empty(), &change)?;
+        let mut writes = Vec::new();
+        for (entry, mut quota, delta) in concerned {
+            let used = quota::admit(&quota, delta).map_err(|it| refuse(attributes, it))?;
+            if let Some(used) = used {
                 quota["status"]["used"] = json!(used);
                 writes.push((entry.key.clone(), entry.revision, quota));
             }
@@ -124,30 +140,36 @@ async fn change(core: &Admission, attributes: &Attributes<'_>, object: &Value) -
     Ok(Change { whole, more })
 }
 
-fn judge(
+/// The refusal of a write.
+fn refuse(attributes: &Attributes<'_>, exceeded: quota::Exceeded) -> ApiError {
+    forbidden(attributes, &exceeded.0)
+}
+
+/// What the write adds to a quota, if the quota is about the object.
+///
+/// # Errors
+/// 403 if the object has to state more, or it is not known how much is in use.
+fn concerns<'a>(
     quota: &Value,
     attributes: &Attributes<'_>,
     object: &Value,
-    change: &Change,
-) -> Result<Option<Usage>> {
+    change: &'a Change,
+) -> Result<Option<&'a Usage>> {
     let resource = attributes.resource;
-    if !quota::in_scopes(quota, &resource.group, &resource.plural, object) {
+    let is_in = |object: &Value| quota::in_scopes(quota, &resource.group, &resource.plural, object);
+    if !is_in(object) {
         return Ok(None);
     }
-    let refuse = |exceeded: quota::Exceeded| {
-        Status::forbidden(&resource.group_resource(), attributes.name, &exceeded.0)
-    };
+    let refuse = |exceeded| refuse(attributes, exceeded);
     if resource.is("", "pods") {
         quota::must_specify(quota, object).map_err(refuse)?;
     }
     quota::must_be_known(quota, &resource.group, &resource.plural).map_err(refuse)?;
     // A quota that did not take in the object before gets all of it.
-    let is_in = |object: &Value| quota::in_scopes(quota, &resource.group, &resource.plural, object);
-    let delta = match attributes.old {
+    Ok(Some(match attributes.old {
         Some(old) if is_in(old) => &change.more,
         _ => &change.whole,
-    };
-    Ok(quota::admit(quota, delta).map_err(refuse)?)
+    }))
 }
 
 /// Writes the new usage; returns whether there was no conflict. Quotas written before a conflict keep the usage, and the

@@ -1,13 +1,49 @@
 //! Levels of pod security, and what the administrator configures about them: what counts where a namespace has no labels, and what is
 //! exempt (`pod-security.admission.config.k8s.io`).
 
-use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::field::{Error, ErrorList, Path, aggregate};
 use allot_apimachinery::names;
 use serde::Deserialize;
-use serde_json::Value;
 
-const GROUP: &str = "pod-security.admission.config.k8s.io";
-const KIND: &str = "PodSecurityConfiguration";
+use super::decode::{Document, Fields, Kind};
+
+const KIND: Kind = Kind {
+    types: &[
+        (
+            "pod-security.admission.config.k8s.io/v1",
+            "PodSecurityConfiguration",
+        ),
+        (
+            "pod-security.admission.config.k8s.io/v1beta1",
+            "PodSecurityConfiguration",
+        ),
+        (
+            "pod-security.admission.config.k8s.io/v1alpha1",
+            "PodSecurityConfiguration",
+        ),
+    ],
+    fields: Some(Fields::Object(&[
+        (
+            "defaults",
+            Fields::Object(&[
+                ("enforce", Fields::Any),
+                ("enforce-version", Fields::Any),
+                ("audit", Fields::Any),
+                ("audit-version", Fields::Any),
+                ("warn", Fields::Any),
+                ("warn-version", Fields::Any),
+            ]),
+        ),
+        (
+            "exemptions",
+            Fields::Object(&[
+                ("usernames", Fields::Any),
+                ("namespaces", Fields::Any),
+                ("runtimeClasses", Fields::Any),
+            ]),
+        ),
+    ])),
+};
 
 /// How strict a namespace is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -116,10 +152,7 @@ impl Default for PodSecurity {
 
 /// The configuration as it is written.
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Written {
-    api_version: String,
-    kind: String,
     #[serde(default)]
     defaults: Option<Defaults>,
     #[serde(default)]
@@ -127,7 +160,7 @@ struct Written {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 struct Defaults {
     #[serde(default)]
     enforce: Option<String>,
@@ -144,7 +177,7 @@ struct Defaults {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 struct Exemptions {
     #[serde(default)]
     usernames: Option<Vec<String>>,
@@ -159,18 +192,8 @@ impl PodSecurity {
     ///
     /// # Errors
     /// An unknown version or field, or kube-apiserver's errors about levels, versions and names.
-    pub(super) fn read(value: Value) -> Result<Self, String> {
-        let written = serde_json::from_value::<Written>(value);
-        let written = written.map_err(|error| format!("strict decoding error: {error}"))?;
-        let (version, kind) = (&written.api_version, &written.kind);
-        let known = version
-            .strip_prefix(GROUP)
-            .and_then(|it| it.strip_prefix('/'));
-        if kind != KIND || !matches!(known, Some("v1" | "v1beta1" | "v1alpha1")) {
-            return Err(format!(
-                "no kind \"{kind}\" is registered for version \"{version}\""
-            ));
-        }
+    pub(super) fn read(document: Document) -> Result<Self, String> {
+        let written: Written = KIND.decode(document)?;
         let (defaults, mut errors) = written.defaults.unwrap_or_default().read();
         let exemptions = written.exemptions.unwrap_or_default();
         let mut listed = |key: &str, list: Option<Vec<String>>, check: fn(&str) -> Vec<String>| {
@@ -198,12 +221,8 @@ impl PodSecurity {
         let classes = exemptions.runtime_classes;
         let runtime_classes = listed("runtimeClasses", classes, names::dns1123_subdomain);
         let users = listed("usernames", exemptions.usernames, named);
-        if !errors.is_empty() {
-            let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-            return Err(match errors.as_slice() {
-                [one] => one.clone(),
-                many => format!("[{}]", many.join(", ")),
-            });
+        if let Some(why) = aggregate(&errors) {
+            return Err(why);
         }
         Ok(PodSecurity {
             defaults,

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use allot_store::{Backend, Entry};
 use futures::future::BoxFuture;
+use http::HeaderMap;
 use parking_lot::Mutex;
 use serde_json::Value;
 
+use crate::credentials::Credentials;
 use crate::custom::{Converter, kind_of};
 use crate::error::{ApiError, Result};
 use crate::object::strings;
@@ -69,7 +71,7 @@ impl Webhook {
         let webhook = &conversion["webhook"];
         let known = strings(&webhook["conversionReviewVersions"]);
         Some(Webhook {
-            client: Client::new(&webhook["clientConfig"]),
+            client: Client::new(&webhook["clientConfig"], &Credentials::default()),
             review: known.iter().find_map(|it| Version::named(it)),
             made: Mutex::default(),
         })
@@ -119,7 +121,8 @@ impl Webhook {
             };
             let uid = uuid::Uuid::new_v4().to_string();
             let asked = version.conversion(&uid, wanted, batch);
-            let answer = self.client.post(backend, &asked, TIMEOUT).await;
+            let headers = HeaderMap::new();
+            let answer = self.client.post(backend, &asked, TIMEOUT, &headers).await;
             let answers = answer
                 .and_then(|answer| version.converted(&uid, answer))
                 .map_err(|why| failed(format!("failed: {why}")))?;

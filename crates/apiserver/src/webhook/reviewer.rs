@@ -8,7 +8,7 @@ use allot_store::Backend;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use http::HeaderValue;
+use http::{HeaderValue, header};
 use parking_lot::Mutex;
 use rustls::ClientConfig;
 use serde::de::DeserializeOwned;
@@ -66,6 +66,8 @@ impl Reviewer {
                 .unwrap_or(if is_plain { 80 } else { PORT }),
             path: target.to_owned(),
             service: None,
+            bundle: Vec::new(),
+            user: None,
             tls: Ok(match is_plain {
                 true => None,
                 false => Some(tls(kubeconfig)?),
@@ -133,11 +135,10 @@ impl Reviewer {
     async fn call(&self, backend: &dyn Backend, body: Bytes) -> Result<Bytes, (ReviewError, bool)> {
         let exchange = async {
             let authorization = self.authorization().await?;
+            let authorization = authorization.map(|value| (header::AUTHORIZATION, value));
+            let headers = authorization.into_iter().collect();
             let target = &self.client.path;
-            let exchange = self
-                .client
-                .exchange(backend, target, body, authorization.as_ref());
-            exchange.await
+            self.client.exchange(backend, target, &headers, body).await
         };
         let outcome = tokio::time::timeout(for_call(self.timeout), exchange).await;
         let (code, body) = match outcome {

@@ -9,6 +9,7 @@ mod kit;
 mod model;
 mod panics;
 mod paths;
+mod plugins;
 mod pod_security;
 mod refusals;
 mod token_keys;

@@ -3,6 +3,7 @@
 mod connections;
 mod conversion;
 mod conversion_clients;
+mod credentials;
 mod deletion;
 mod hostile;
 mod mutating;
@@ -22,6 +23,9 @@ use http_body_util::{BodyExt, Full};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
+use rustls::server::WebPkiClientVerifier;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
@@ -42,6 +46,8 @@ struct Hooks {
     bundle: String,
     asked: Arc<Mutex<Vec<(String, Value)>>>,
     connections: Arc<AtomicUsize>,
+    /// The `Authorization` of the requests.
+    proofs: Arc<Mutex<Vec<String>>>,
     /// Told of every request.
     news: Arc<Notify>,
     /// Ends the wait of one request that is not answered at once.
@@ -60,11 +66,39 @@ impl Hooks {
         Self::presenting(&identity, &bundle, reply).await
     }
 
+    /// A server that demands a certificate of this authority of its clients.
+    async fn for_clients_of(clients: &Authority, reply: Reply) -> Self {
+        let authority = Authority::generate("webhooks").unwrap();
+        let identity = authority
+            .server("hook", &[], &[[127, 0, 0, 1].into()])
+            .unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut roots = rustls::RootCertStore::empty();
+        let certificate = CertificateDer::from_pem_slice(clients.certificate().as_bytes());
+        roots.add(certificate.unwrap()).unwrap();
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone());
+        let chain = CertificateDer::pem_slice_iter(identity.certificate.as_bytes());
+        let tls = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_client_cert_verifier(verifier.build().unwrap())
+            .with_single_cert(
+                chain.collect::<Result<_, _>>().unwrap(),
+                PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap(),
+            )
+            .unwrap();
+        Self::listening(tls, authority.certificate(), reply).await
+    }
+
     /// A server with this certificate, and the certificate that a client should trust.
     async fn presenting(identity: &Identity, trusted: &str, reply: Reply) -> Self {
         let tls = serve::tls(identity, None).unwrap();
         let mut tls = Arc::unwrap_or_clone(tls.config());
         tls.alpn_protocols.clear();
+        Self::listening(tls, trusted, reply).await
+    }
+
+    async fn listening(tls: rustls::ServerConfig, trusted: &str, reply: Reply) -> Self {
         let acceptor = TlsAcceptor::from(Arc::new(tls));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let hooks = Hooks {
@@ -72,17 +106,20 @@ impl Hooks {
             bundle: STANDARD.encode(trusted),
             asked: Arc::default(),
             connections: Arc::default(),
+            proofs: Arc::default(),
             news: Arc::default(),
             release: Arc::default(),
         };
         let (asked, connections) = (hooks.asked.clone(), hooks.connections.clone());
         let (news, release) = (hooks.news.clone(), hooks.release.clone());
+        let proofs = hooks.proofs.clone();
         tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 connections.fetch_add(1, Ordering::Relaxed);
                 let (acceptor, asked) = (acceptor.clone(), asked.clone());
                 let (news, release) = (news.clone(), release.clone());
+                let proofs = proofs.clone();
                 tokio::spawn(async move {
                     // A client that does not trust the certificate goes away.
                     let Ok(stream) = acceptor.accept(stream).await else {
@@ -91,6 +128,9 @@ impl Hooks {
                     let service = service_fn(|request: http::Request<hyper::body::Incoming>| {
                         let (asked, news) = (asked.clone(), news.clone());
                         let release = release.clone();
+                        let proof = request.headers().get("authorization");
+                        let proof = proof.map(|it| it.to_str().unwrap().to_owned());
+                        proofs.lock().extend(proof);
                         async move {
                             let path = request.uri().to_string();
                             let body = request.into_body().collect().await?.to_bytes();

@@ -391,3 +391,37 @@ async fn a_pod_waits_for_the_claim_of_a_group_that_is_not_there_yet() {
     assert!(name.starts_with("g-gpu-"), "{name}");
     assert_eq!(cluster.list(CLAIMS).await.len(), 2);
 }
+
+#[tokio::test]
+async fn a_group_is_kept_while_a_pod_is_in_it() {
+    let cluster = Cluster::start_with_groups().await;
+    for name in ["used", "other"] {
+        let spec = json!({"schedulingPolicy": {"basic": {}}});
+        let made = cluster
+            .create(GROUPS, json!({"metadata": {"name": name}, "spec": spec}))
+            .await;
+        let finalizers = json!(["scheduling.k8s.io/podgroup-protection"]);
+        assert_eq!(made["metadata"]["finalizers"], finalizers);
+    }
+    for name in ["ends", "goes"] {
+        let spec = json!({
+            "containers": [{"name": "c", "image": "i"}], "schedulingGroup": {"podGroupName": "used"},
+        });
+        cluster
+            .create(PODS, json!({"metadata": {"name": name}, "spec": spec}))
+            .await;
+    }
+    cluster.delete(&format!("{GROUPS}/used")).await;
+    cluster.delete(&format!("{GROUPS}/other")).await;
+    // The controller has looked at both: one has no pods.
+    cluster.until_gone(&format!("{GROUPS}/other")).await;
+    let ends = format!("{PODS}/ends");
+    let status = json!({"status": {"phase": "Succeeded"}});
+    cluster.patch(&format!("{ends}/status"), status).await;
+    cluster.delete(&format!("{GROUPS}/used")).await;
+    let used = cluster.get(&format!("{GROUPS}/used")).await;
+    assert!(used.is_some(), "a pod is still in it");
+    cluster.delete(&format!("{PODS}/goes")).await;
+    cluster.until_gone(&format!("{GROUPS}/used")).await;
+    assert!(cluster.get(&ends).await.is_some());
+}

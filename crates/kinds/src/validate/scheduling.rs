@@ -12,7 +12,7 @@ use super::{label_selector, list, one_of, rule, text};
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 /// Checks tolerations.
-pub(crate) fn tolerations(tolerations: &[Value], path: &Path, errors: &mut ErrorList) {
+pub fn tolerations(tolerations: &[Value], path: &Path, errors: &mut ErrorList) {
     for (index, toleration) in tolerations.iter().enumerate() {
         let at = path.index(index);
         let (key, operator, value) = (

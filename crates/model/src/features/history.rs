@@ -126,6 +126,8 @@ features! {
     GangScheduling: needs [GenericWorkload], [alpha(35)], removed in 37;
     /// Nodes declare their features, and pods are scheduled accordingly (KEP 5328).
     NodeDeclaredFeatures: needs [], [alpha(35), beta(36, true), locked(37)];
+    /// Policies and webhooks from files (KEP 5793).
+    ManifestBasedAdmissionControlConfig: needs [], [alpha(36), beta(37, true)];
     /// Names of services that begin with a digit (KEP 5311).
     RelaxedServiceNameValidation: needs [], [alpha(34), beta(36, true)];
     /// Pods have the zone and the region of their node as labels (KEP 4742).

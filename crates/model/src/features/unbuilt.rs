@@ -3,7 +3,7 @@
 use super::{Release, settled};
 
 /// The names of those of 1.36. Setting one is no mistake: all components of a cluster are often given the same gates.
-const NAMES: [&str; 122] = [
+const NAMES: [&str; 121] = [
     "APIResponseCompression",
     "APIServerIdentity",
     "APIServingWithRoutine",
@@ -60,7 +60,6 @@ const NAMES: [&str; 122] = [
     "LocalStorageCapacityIsolationFSQuotaMonitoring",
     "LoggingAlphaOptions",
     "LoggingBetaOptions",
-    "ManifestBasedAdmissionControlConfig",
     "MatchLabelKeysInPodTopologySpread",
     "MatchLabelKeysInPodTopologySpreadSelectorMerge",
     "MaxUnavailableStatefulSet",

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use allot_apimachinery::amounts::{self, Amounts};
 use allot_apimachinery::well_known::is_terminal_phase;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Usage, add};
@@ -170,15 +171,69 @@ pub fn in_scopes(quota: &Value, group: &str, resource: &str, object: &Value) -> 
         .iter()
         .all(|s| s.as_str().is_some_and(|s| has_scope(object, s)))
         && terms.iter().all(|term| {
-            let scope = term.text("scopeName");
-            let class = object.at("spec").text("priorityClassName");
-            let listed = term.list("values").iter().any(|v| v == class);
-            match term.text("operator") {
-                "In" => scope == "PriorityClass" && !class.is_empty() && listed,
-                "NotIn" => scope == "PriorityClass" && !listed,
-                "Exists" => has_scope(object, scope),
-                "DoesNotExist" => !has_scope(object, scope),
-                _ => false,
-            }
+            let listed = |class: &str| term.list("values").iter().any(|it| it == class);
+            let (scope, operator) = (term.text("scopeName"), term.text("operator"));
+            matches(object, scope, operator, listed)
         })
+}
+
+/// Whether a requirement on a scope matches the pod; `listed` says whether its values have a priority class.
+fn matches(pod: &Value, scope: &str, operator: &str, listed: impl Fn(&str) -> bool) -> bool {
+    let class = pod.at("spec").text("priorityClassName");
+    match operator {
+        "In" => scope == "PriorityClass" && !class.is_empty() && listed(class),
+        "NotIn" => scope == "PriorityClass" && !listed(class),
+        "Exists" => has_scope(pod, scope),
+        "DoesNotExist" => !has_scope(pod, scope),
+        _ => false,
+    }
+}
+
+/// A requirement on a scope of quotas, for pods that are permitted only where a quota has that scope.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ScopeTerm {
+    /// The scope.
+    pub scope_name: String,
+    /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
+    pub operator: String,
+    /// What the operator compares with.
+    pub values: Vec<String>,
+}
+
+impl std::fmt::Display for ScopeTerm {
+    /// As in upstream's messages.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ScopeTerm {
+            scope_name,
+            operator,
+            values,
+        } = self;
+        write!(f, "{{{scope_name} {operator} [{}]}}", values.join(" "))
+    }
+}
+
+impl ScopeTerm {
+    /// Whether it matches the object, which only pods can.
+    pub fn matches(&self, group: &str, resource: &str, object: &Value) -> bool {
+        let listed = |class: &str| self.values.iter().any(|it| it == class);
+        group.is_empty()
+            && resource == "pods"
+            && matches(object, &self.scope_name, &self.operator, listed)
+    }
+}
+
+/// The scopes of a quota that match the pod, each for itself.
+pub fn matching_scopes<'a>(quota: &'a Value, pod: &Value) -> BTreeSet<&'a str> {
+    let spec = quota.at("spec");
+    let scopes = spec.list("scopes").iter().filter_map(Value::as_str);
+    let terms = spec.at("scopeSelector").list("matchExpressions").iter();
+    let terms = terms.filter(|term| {
+        let listed = |class: &str| term.list("values").iter().any(|it| it == class);
+        matches(pod, term.text("scopeName"), term.text("operator"), listed)
+    });
+    scopes
+        .filter(|scope| has_scope(pod, scope))
+        .chain(terms.map(|term| term.text("scopeName")))
+        .collect()
 }

@@ -13,7 +13,7 @@ use super::definition::{Binding, Definition, Step};
 use super::evaluate::{BUDGET, Evaluation, Stage, settle};
 use super::reinvocation::Reinvocations;
 use super::request::Request;
-use super::set::Set;
+use super::set::Bound;
 use crate::error::{ApiError, Result};
 use crate::expression::{Expression, ResultType};
 use crate::limits;
@@ -93,7 +93,7 @@ impl Denial {
 /// # Errors
 /// Everything that went wrong, in one refusal.
 pub(super) async fn mutate(
-    set: &Set,
+    mutators: &[Bound<Mutator>],
     request: &Request<'_>,
     object: &mut Value,
     rounds: &mut Reinvocations,
@@ -101,7 +101,7 @@ pub(super) async fn mutate(
     let mut complaints = Vec::new();
     let mut evaluations = Vec::new();
     // Matching uses the object before any policy has changed it.
-    for (mutator, bindings) in &set.mutators {
+    for (mutator, bindings) in mutators {
         let definition = &mutator.definition;
         for step in definition.steps(bindings, request, object).await? {
             match step {

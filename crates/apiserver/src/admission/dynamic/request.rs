@@ -146,13 +146,16 @@ impl<'a> Request<'a> {
         resource.group == super::backend::GROUP && resource.custom.is_none()
     }
 
-    /// Policies do not apply to these: evaluating policies depends on them, and policies themselves must stay
-    /// changeable.
-    pub fn is_exempt(&self) -> bool {
-        let resource = &self.target.resource;
+    /// Policies in the API do not apply to themselves: they must stay changeable.
+    pub fn is_policy(&self) -> bool {
+        let plural = &self.target.resource.plural;
         let of_policies = ["policies", "policybindings"];
-        let is_policy = of_policies.iter().any(|it| resource.plural.ends_with(it));
-        (is_policy && self.is_configuration()) || matches!(resource.rules.create, Create::Review(_))
+        self.is_configuration() && of_policies.iter().any(|it| plural.ends_with(it))
+    }
+
+    /// No policy applies to these: evaluating policies depends on them.
+    pub fn is_review(&self) -> bool {
+        matches!(self.target.resource.rules.create, Create::Review(_))
     }
 
     /// The other versions of the resource.

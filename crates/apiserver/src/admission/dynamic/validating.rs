@@ -11,7 +11,7 @@ use super::definition::{Binding, Step};
 use super::evaluate::{Stage, settle};
 use super::policy::{Policy, Refusal, Verdict};
 use super::request::Request;
-use super::set::Set;
+use super::set::Bound;
 use crate::error::{ApiError, Result};
 use crate::limits;
 
@@ -22,11 +22,15 @@ const REASON: &str = "Invalid";
 ///
 /// # Errors
 /// The refusal.
-pub(super) async fn dispatch(set: &Set, request: &Request<'_>, object: &Value) -> Result<()> {
+pub(super) async fn dispatch(
+    policies: &[Bound<Policy>],
+    request: &Request<'_>,
+    object: &Value,
+) -> Result<()> {
     let mut refused = None;
     // Policies often make the same authorizer checks.
     let answers = Arc::new(Answers::default());
-    for (policy, bindings) in &set.policies {
+    for (policy, bindings) in policies {
         let definition = &policy.definition;
         let mut notes: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for step in definition.steps(bindings, request, object).await? {

@@ -11,6 +11,7 @@ use super::definition::met;
 use super::evaluate::{EvaluationContext, settle};
 use super::matching::Criteria;
 use super::request::{Request, Target};
+use crate::credentials::Credentials;
 use crate::error::Result;
 use crate::expression::{Compiler, Expression, ResultType};
 use crate::object::{meta, strings, text};
@@ -52,19 +53,19 @@ pub(super) struct Webhook {
 }
 
 impl Configuration {
-    /// The webhooks of a stored object.
-    pub fn of(object: &Value, revision: u64) -> Self {
+    /// The webhooks of a stored object, which are called with these credentials.
+    pub fn of(object: &Value, revision: u64, credentials: &Credentials) -> Self {
         let webhooks = object["webhooks"].as_array().into_iter().flatten();
         Configuration {
             name: meta(object, "name").to_owned(),
             revision,
-            webhooks: webhooks.map(Webhook::of).collect(),
+            webhooks: webhooks.map(|it| Webhook::of(it, credentials)).collect(),
         }
     }
 }
 
 impl Webhook {
-    fn of(value: &Value) -> Self {
+    fn of(value: &Value, credentials: &Credentials) -> Self {
         let compiler = Compiler::new(false, false);
         let conditions = value["matchConditions"].as_array().into_iter().flatten();
         let conditions = conditions
@@ -79,7 +80,7 @@ impl Webhook {
             without_effects: matches!(text(value, &["sideEffects"]), "None" | "NoneOnDryRun"),
             reinvoked: text(value, &["reinvocationPolicy"]) == "IfNeeded",
             version: versions.iter().find_map(|name| Version::named(name)),
-            client: Client::new(&value["clientConfig"]),
+            client: Client::new(&value["clientConfig"], credentials),
             criteria: Criteria::of_webhook(value),
             conditions,
         }

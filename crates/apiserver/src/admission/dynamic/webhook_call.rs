@@ -1,5 +1,7 @@
 //! Calls the webhooks for a request: mutating ones one after the other, validating ones concurrently.
 
+use std::sync::Arc;
+
 use allot_apimachinery::Status;
 use allot_apimachinery::quote::quote;
 use serde_json::Value;
@@ -7,8 +9,8 @@ use serde_json::Value;
 use super::reinvocation::Reinvocations;
 use super::request::{Request, Target};
 use super::review::{self, Answer};
-use super::set::Set;
-use super::webhook::Webhook;
+use super::set;
+use super::webhook::{Configuration, Webhook};
 use crate::error::{ApiError, Result};
 use crate::webhook::excerpt;
 
@@ -29,9 +31,13 @@ enum WebhookFailure {
 ///
 /// # Errors
 /// The refusal of the first that has one.
-pub(super) async fn validate(set: &Set, request: &Request<'_>, object: &Value) -> Result<()> {
+pub(super) async fn validate(
+    configurations: &[Arc<Configuration>],
+    request: &Request<'_>,
+    object: &Value,
+) -> Result<()> {
     let mut chosen = Vec::new();
-    for (_, webhook) in Set::webhooks(&set.validating) {
+    for (_, webhook) in set::webhooks(configurations) {
         if let Some(target) = webhook.target(request, object).await? {
             chosen.push((webhook, target));
         }
@@ -55,13 +61,13 @@ pub(super) async fn validate(set: &Set, request: &Request<'_>, object: &Value) -
 /// # Errors
 /// The first refusal.
 pub(super) async fn mutate(
-    set: &Set,
+    configurations: &[Arc<Configuration>],
     request: &Request<'_>,
     object: &mut Value,
     rounds: &mut Reinvocations,
 ) -> Result<bool> {
     let mut changed = false;
-    for (index, (configuration, webhook)) in Set::webhooks(&set.mutating).enumerate() {
+    for (index, (configuration, webhook)) in set::webhooks(configurations).enumerate() {
         let Some(target) = webhook.target(request, object).await? else {
             continue;
         };
@@ -169,12 +175,17 @@ async fn ask(
         .await
         .map_err(internal)?
         .into_owned();
+    let headers = webhook
+        .client
+        .headers()
+        .map_err(|why| WebhookFailure::Call(format!("could not get REST client: {why}")))?;
     let answer = webhook
         .client
         .post(
             &*request.core.backend,
             &version.review(&asked),
             webhook.timeout,
+            &headers,
         )
         .await
         .map_err(|why| WebhookFailure::Call(format!("failed to call webhook: {why}")))?;

@@ -1,5 +1,7 @@
 //! Tests of the file with configuration of admission plugins.
 
+use allot_model::features::Feature;
+
 use super::super::pod_security::{Level, Standard};
 use super::*;
 
@@ -13,9 +15,13 @@ fn read(text: &str, beside: &str) -> Result<AdmissionOptions, String> {
     std::fs::write(directory.path().join("ps.yaml"), beside).unwrap();
     let file = directory.path().join("admission.yaml");
     std::fs::write(&file, text).unwrap();
-    let read = AdmissionOptions::read(&file, |name| {
-        name == "PodSecurity" || name == "ResourceQuota"
-    });
+    let is_enabled = |name: &str| match name {
+        "Mine" => None,
+        "EventRateLimit" => Some(text.contains(name)),
+        "PodTolerationRestriction" => Some(!text.contains("off")),
+        _ => Some(true),
+    };
+    let read = AdmissionOptions::read(Some(&file), is_enabled, &Features::default());
     read.map_err(|error| error.replace(&directory.path().display().to_string(), "DIR"))
 }
 
@@ -62,7 +68,8 @@ fn configuration_is_inline_or_in_a_file_beside() {
 
 #[test]
 fn mistakes_end_the_start_with_their_place() {
-    let missing = AdmissionOptions::read(Path::new("/nope/x"), |_| true).unwrap_err();
+    let file = Some(Path::new("/nope/x"));
+    let missing = AdmissionOptions::read(file, |_| None, &Features::default()).unwrap_err();
     let text = "unable to read admission control configuration from \"/nope/x\" [";
     assert!(missing.starts_with(text), "{missing}");
     for (text, expected) in [
@@ -74,7 +81,13 @@ fn mistakes_end_the_start_with_their_place() {
             "kind: AdmissionConfiguration\napiVersion: apiserver.config.k8s.io/v2\n",
             "no kind \"AdmissionConfiguration\" is registered for version \"apiserver.config.k8s.io/v2\"",
         ),
-        ("{}", "no kind \"\" is registered for version \"\""),
+        ("{}", "Object 'Kind' is missing in '{}'"),
+        ("", "Object 'Kind' is missing in ''"),
+        ("kind: Pod", "Object 'apiVersion' is missing in 'kind: Pod'"),
+        (
+            "kind: AdmissionConfiguration\napiVersion: apiserver.config.k8s.io/v1\nplugins: [{name: a, file: b}]",
+            "strict decoding error: unknown field \"plugins[0].file\"",
+        ),
     ] {
         assert_eq!(read(text, "").unwrap_err(), expected);
     }
@@ -85,23 +98,15 @@ fn mistakes_end_the_start_with_their_place() {
         error.starts_with(&format!("{wrong}DIR/nope.yaml: ")),
         "{error}"
     );
-    // What would restrict and has no effect here is refused, not skipped.
-    let other = format!(
-        "{HEAD}plugins:\n- name: ResourceQuota\n  configuration: {{kind: Configuration}}\n"
-    );
-    assert_eq!(
-        read(&other, "").unwrap_err(),
-        "couldn't init admission plugin \"ResourceQuota\": it has no configuration in this server"
-    );
     for (text, expected) in [
         (
             "defaults:\n  enforced: x\n",
-            "strict decoding error: unknown field `enforced`",
+            "strict decoding error: unknown field \"defaults.enforced\"",
         ),
-        ("more: x\n", "strict decoding error: unknown field `more`"),
+        ("more: x\n", "strict decoding error: unknown field \"more\""),
         (
             "exemptions:\n  users: [x]\n",
-            "strict decoding error: unknown field `users`",
+            "strict decoding error: unknown field \"exemptions.users\"",
         ),
         (
             "defaults:\n  enforce: x\n  audit-version: '1.2'\n",
@@ -130,4 +135,212 @@ fn mistakes_end_the_start_with_their_place() {
         error.contains("no kind \"PodSecurityConfiguration\" is registered"),
         "{error}"
     );
+}
+
+/// The configuration of a plugin, in the file.
+fn plugin(name: &str, configuration: &str) -> Result<AdmissionOptions, String> {
+    read(
+        &format!("{HEAD}plugins:\n- name: {name}\n  configuration: {configuration}\n"),
+        "",
+    )
+}
+
+#[test]
+fn resources_can_be_limited_where_no_quota_is() {
+    let limited = "limitedResources: [{resource: pods, matchContains: [cpu], matchScopes: [{scopeName: PriorityClass, \
+                   operator: In, values: [a, b]}]}, {apiGroup: apps, resource: deployments, matchContains: [count]}]";
+    for (version, kind) in [
+        ("apiserver.config.k8s.io/v1", "ResourceQuotaConfiguration"),
+        ("resourcequota.admission.k8s.io/v1beta1", "Configuration"),
+        ("resourcequota.admission.k8s.io/v1alpha1", "Configuration"),
+    ] {
+        let text = format!("{{apiVersion: {version}, kind: {kind}, {limited}}}");
+        let found = plugin("ResourceQuota", &text).unwrap().limited_resources;
+        let [pods, deployments] = &found[..] else {
+            panic!("{found:?}");
+        };
+        assert_eq!(pods.match_scopes[0].to_string(), "{PriorityClass In [a b]}");
+        assert_eq!(deployments.api_group, "apps");
+        assert_eq!(deployments.match_contains, ["count"]);
+    }
+    let wrong = "couldn't init admission plugin \"ResourceQuota\": ";
+    for (text, expected) in [
+        (
+            "{kind: Configuration}",
+            "Object 'apiVersion' is missing in '{\"kind\":\"Configuration\"}'",
+        ),
+        (
+            "{kind: Configuration, apiVersion: apiserver.config.k8s.io/v1}",
+            "no kind \"Configuration\" is registered for version \"apiserver.config.k8s.io/v1\"",
+        ),
+        (
+            "{kind: Configuration, apiVersion: resourcequota.admission.k8s.io/v1beta1, limitedResources: [{limit: 1, \
+             matchScopes: [{scope: x}]}]}",
+            "strict decoding error: unknown field \"limitedResources[0].limit\", unknown field \
+             \"limitedResources[0].matchScopes[0].scope\"",
+        ),
+        (
+            "{kind: Configuration, apiVersion: resourcequota.admission.k8s.io/v1beta1, limitedResources: [{}]}",
+            "limitedResources[0].resource: Required value",
+        ),
+    ] {
+        let error = plugin("ResourceQuota", text).unwrap_err();
+        assert_eq!(error, format!("{wrong}{expected}"));
+    }
+}
+
+#[test]
+fn webhooks_are_called_as_users_of_a_kubeconfig_file() {
+    let head = "apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration";
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("users");
+    std::fs::write(&file, "users: [{name: '*', user: {token: t}}]").unwrap();
+    let file = file.display();
+    let text = format!("{{{head}, kubeConfigFile: {file}}}");
+    let read = plugin("MutatingAdmissionWebhook", &text).unwrap();
+    assert!(read.mutating_webhooks.credentials.user("h:1").is_some());
+    assert!(read.validating_webhooks.credentials.user("h:1").is_none());
+    for (more, expected) in [
+        (
+            "kubeConfigFile: a/b",
+            "kubeConfigFile: Invalid value: \"a/b\": must be an absolute file path",
+        ),
+        (
+            "kubeConfigFile: /nope/x",
+            "stat /nope/x: no such file or directory",
+        ),
+        ("file: /x", "strict decoding error: unknown field \"file\""),
+    ] {
+        let text = format!("{{{head}, {more}}}");
+        let error = plugin("ValidatingAdmissionWebhook", &text).unwrap_err();
+        let wrong = "couldn't init admission plugin \"ValidatingAdmissionWebhook\": ";
+        assert_eq!(error, format!("{wrong}{expected}"));
+    }
+}
+
+#[test]
+fn limits_of_events_are_valid_or_the_server_does_not_start() {
+    let head = "apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Configuration";
+    let limits = "limits: [{type: Server, qps: 1, burst: 2, cacheSize: -1}, {type: SourceAndObject, qps: 3, burst: 4}]";
+    let read = plugin("EventRateLimit", &format!("{{{head}, {limits}}}")).unwrap();
+    let found: Vec<_> = read
+        .event_limits
+        .iter()
+        .map(|it| (it.kind.name(), it.burst))
+        .collect();
+    assert_eq!(found, [("Server", 2), ("SourceAndObject", 4)]);
+    assert_eq!(read.event_limits[1].cache_size, 4096);
+    let wrong = "couldn't init admission plugin \"EventRateLimit\": ";
+    for (limits, expected) in [
+        (
+            "limits: []",
+            "limits: Invalid value: null: must not be empty",
+        ),
+        (
+            "limits: [{type: User, qps: 0, burst: 1, cacheSize: -1}]",
+            "[limits[0].qps: Invalid value: 0: must be positive, limits[0].cacheSize: Invalid value: -1: must not be negative]",
+        ),
+        (
+            "limits: [{type: Pod, qps: 1, burst: 1}]",
+            "limits[0].type: Unsupported value: \"Pod\": supported values: ",
+        ),
+    ] {
+        let error = plugin("EventRateLimit", &format!("{{{head}, {limits}}}")).unwrap_err();
+        assert!(error.starts_with(&format!("{wrong}{expected}")), "{error}");
+    }
+    // A plugin that runs has to know its limits.
+    let error = read_none(Some(true)).unwrap_err();
+    assert!(error.starts_with(wrong), "{error}");
+    assert_eq!(read_none(Some(false)).unwrap(), AdmissionOptions::default());
+}
+
+fn read_none(events: Option<bool>) -> Result<AdmissionOptions, String> {
+    let is_enabled = |name: &str| match name {
+        "EventRateLimit" => events,
+        _ => Some(true),
+    };
+    AdmissionOptions::read(None, is_enabled, &Features::default())
+}
+
+#[test]
+fn directories_of_manifests_are_behind_their_gate() {
+    let on = Features::default().with(Feature::ManifestBasedAdmissionControlConfig, true);
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let (directory, file) = (directory.path().display(), file.display());
+    let kind = "ValidatingAdmissionPolicyConfiguration";
+    let policies = |manifests: &str, features: &Features| {
+        let text = format!(
+            "{{apiVersion: apiserver.config.k8s.io/v1, kind: {kind}, staticManifestsDir: {manifests}}}"
+        );
+        let document = Document::parse(&text).unwrap();
+        let mut options = AdmissionOptions::default();
+        let taken = options.take("ValidatingAdmissionPolicy", Some(document), features);
+        taken.map(|()| options.validating_policies)
+    };
+    let directory = directory.to_string();
+    let found = policies(&directory, &on).unwrap().unwrap();
+    assert_eq!(found.display().to_string(), directory);
+    for (manifests, features, expected) in [
+        (
+            directory.as_str(),
+            &Features::default(),
+            "Forbidden: staticManifestsDir requires the",
+        ),
+        (
+            "a/b",
+            &on,
+            "Invalid value: \"a/b\": must be an absolute file path",
+        ),
+        (
+            "/nope/x",
+            &on,
+            "Invalid value: \"/nope/x\": unable to read: ",
+        ),
+        (&file.to_string(), &on, "must be a directory"),
+    ] {
+        let error = policies(manifests, features).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn selectors_and_tolerations_are_read() {
+    let old = "podNodeSelectorPluginConfig:\n  clusterDefaultNodeSelector: a=b\n  ns: c=d\n";
+    // The file of a release before there was a kind for it.
+    let selectors = read(old, "").unwrap().node_selectors;
+    assert_eq!(selectors["clusterDefaultNodeSelector"], "a=b");
+    let named = format!("{HEAD}plugins:\n- name: PodNodeSelector\n  path: ps.yaml\n");
+    assert_eq!(read(&named, old).unwrap().node_selectors, selectors);
+    let head =
+        "apiVersion: podtolerationrestriction.admission.k8s.io/v1alpha1, kind: Configuration";
+    let text = format!("{{{head}, default: [{{key: a, operator: Exists}}], unknown: 1}}");
+    let tolerations = plugin("PodTolerationRestriction", &text)
+        .unwrap()
+        .tolerations;
+    let values = Toleration::values(&tolerations.added);
+    assert_eq!(
+        values,
+        [serde_json::json!({"key": "a", "operator": "Exists"})]
+    );
+    for (text, expected) in [
+        (
+            "whitelist: [{operator: Equal}, {key: a, operator: Equal, effect: x}]",
+            "invalid config: [podtolerationrestriction.whitelist[0].operator: Invalid value: \"Equal\": operator must be \
+             Exists when `key` is empty",
+        ),
+        // It would be one of everything without its key.
+        (
+            "whitelist: [{key: 5, operator: Exists}]",
+            "invalid type: integer",
+        ),
+    ] {
+        let error = plugin("PodTolerationRestriction", &format!("{{{head}, {text}}}")).unwrap_err();
+        let wrong = "couldn't init admission plugin \"PodTolerationRestriction\": ";
+        assert!(error.starts_with(&format!("{wrong}{expected}")), "{error}");
+    }
+    // What is off is not read.
+    let off = format!("{HEAD}plugins:\n- name: PodTolerationRestriction\n  path: off.yaml\n");
+    assert_eq!(read(&off, "").unwrap(), AdmissionOptions::default());
 }

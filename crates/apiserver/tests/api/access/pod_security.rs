@@ -22,7 +22,10 @@ async fn server() -> Server {
     pod_security.defaults.enforce.level = Level::Baseline;
     let config = Config {
         disabled_admission: vec!["ServiceAccount".to_owned(), "RuntimeClass".to_owned()],
-        admission: AdmissionOptions { pod_security },
+        admission: AdmissionOptions {
+            pod_security,
+            ..AdmissionOptions::default()
+        },
         ..Config::default()
     };
     let backend = Arc::new(Embedded::in_memory(Options::default()));

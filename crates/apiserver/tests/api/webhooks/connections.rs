@@ -124,3 +124,35 @@ async fn a_service_leads_to_a_ready_endpoint() {
     assert_eq!(map(&server, "why").await.0, 409);
     assert_eq!(hooks.asked()[0].0, "/check?timeout=10s");
 }
+
+/// So many calls at once are so many connections, which a service spreads over its endpoints; all of them are kept.
+#[tokio::test]
+async fn calls_at_once_have_connections_of_their_own() {
+    const CALLS: usize = 10;
+    let hooks = Hooks::start(judge).await;
+    let server = Server::in_memory().await.unwrap();
+    let slow = webhook("w", hooks.url("/slow"), json!({"timeoutSeconds": 30}));
+    install(&server, VALIDATING, "w", &[slow]).await;
+    for round in 0..2 {
+        let mut calls = tokio::task::JoinSet::new();
+        for call in 0..CALLS {
+            let server = server.clone();
+            calls.spawn(async move { map(&server, &format!("m{call}")).await });
+        }
+        while hooks.asked.lock().len() < CALLS * (round + 1) {
+            hooks.news.notified().await;
+        }
+        loop {
+            // Ends the wait of one of them.
+            hooks.release.notify_one();
+            let Some(answer) = calls.join_next().await else {
+                break;
+            };
+            assert_eq!(answer.unwrap(), (201, String::new()));
+        }
+        // One was released without a call that waits.
+        hooks.release.notified().await;
+        let connections = hooks.connections.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(connections, CALLS);
+    }
+}

@@ -9,7 +9,7 @@ use crate::registry::{
 };
 use crate::request::Part;
 use crate::strategy::keep_but;
-use crate::{object, warnings};
+use crate::{object, pods, warnings};
 
 mod resize;
 mod status;
@@ -122,7 +122,7 @@ pub(super) static POD: Builtin = Builtin {
 };
 
 fn initialize(object: &mut Value) {
-    object["status"] = json!({"phase": "Pending", "qosClass": strategy::qos_class(object)});
+    object["status"] = json!({"phase": "Pending", "qosClass": pods::qos_class(object)});
     if object["spec"]["schedulingGates"]
         .as_array()
         .is_some_and(|gates| !gates.is_empty())

@@ -3,8 +3,8 @@
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use serde_json::{Map, Value};
 
-use super::strategy::qos_class;
 use super::validation;
+use crate::pods::qos_class;
 use crate::strategy::{adopt, keep};
 use crate::validate::{by_name, entries, list, text};
 

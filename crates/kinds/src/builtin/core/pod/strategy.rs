@@ -1,48 +1,12 @@
-//! Preparation of pods: QoS class, labels in selectors, what a status update keeps, grace period of a deletion.
+//! Preparation of pods: labels in selectors, what a status update keeps, grace period of a deletion.
 
 use std::collections::{HashMap, VecDeque};
 
-use allot_apimachinery::Quantity;
 use allot_apimachinery::well_known::is_terminal_phase;
 use allot_model::features::{Feature, Features};
 use serde_json::{Map, Value, json};
 
 use crate::object::items;
-
-/// The quality-of-service class that follows from requests and limits: pod-level ones if set, else those of its
-/// containers.
-pub(super) fn qos_class(pod: &Value) -> &'static str {
-    let own = &pod["spec"]["resources"];
-    let has_own = ["requests", "limits"].iter().any(|key| {
-        let amounts = own[*key].as_object();
-        amounts.is_some_and(|amounts| !amounts.is_empty())
-    });
-    let containers = ["containers", "initContainers"]
-        .iter()
-        .flat_map(|key| pod["spec"][*key].as_array().into_iter().flatten())
-        .map(|container| &container["resources"])
-        .filter(|_| !has_own);
-    let (mut any, mut guaranteed) = (false, true);
-    for resources in containers.chain(has_own.then_some(own)) {
-        for name in ["cpu", "memory"] {
-            let amount = |which: &str| positive(&resources[which][name]);
-            let (request, limit) = (amount("requests"), amount("limits"));
-            any |= request.is_some() || limit.is_some();
-            guaranteed &= limit.is_some() && request == limit;
-        }
-    }
-    match (any, guaranteed) {
-        (false, _) => "BestEffort",
-        (true, true) => "Guaranteed",
-        (true, false) => "Burstable",
-    }
-}
-
-/// A quantity above zero: others do not count. A pod with one that cannot be read has not passed decoding.
-fn positive(value: &Value) -> Option<Quantity> {
-    let quantity = Quantity::from_json(value).ok();
-    quantity.filter(|quantity| quantity.signum() > 0)
-}
 
 /// Adds the labels of a new pod that `matchLabelKeys` and `mismatchLabelKeys` name to the label selectors of the same terms.
 pub(super) fn merge_label_keys(pod: &mut Value) {
