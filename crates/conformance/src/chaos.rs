@@ -13,11 +13,11 @@ use rand::seq::IteratorRandom;
 use rand::{Rng, SeedableRng};
 
 use crate::fixture::{Fixture, SLICES, complete, text};
-use crate::kubelet::{ClaimRef, Device};
 use crate::options::Options;
 use crate::outcome::{Observed, Stop, ensure, fail};
 use crate::report::{Record, Report, Verdict};
 use crate::runner::{LINES, StartError, bring_up};
+use allot_kubelet::{ClaimRef, Device};
 
 #[cfg(test)]
 mod tests;
@@ -59,7 +59,7 @@ enum Step {
     Terminate,
     /// SIGSTOP for a while.
     Pause(Duration),
-    /// The CDI directory is emptied and the driver killed, as by a reboot.
+    /// The CDI directory is emptied and the driver killed, and the boot has another ID, as by a reboot.
     Reboot,
     WipeCdi,
     RestartKubelet,
@@ -86,7 +86,9 @@ impl fmt::Display for Step {
             Self::Kill => f.write_str("kill -9 and restart"),
             Self::Terminate => f.write_str("SIGTERM and restart"),
             Self::Pause(time) => write!(f, "SIGSTOP for {time:?}"),
-            Self::Reboot => f.write_str("kill -9, empty the CDI directory, restart"),
+            Self::Reboot => {
+                f.write_str("kill -9, empty the CDI directory, restart in another boot")
+            }
             Self::WipeCdi => {
                 f.write_str("empty the CDI directory under the driver, then prepare all again")
             }
@@ -278,8 +280,7 @@ impl Chaos<'_> {
                 Ok(())
             }
             Step::Reboot => {
-                self.fixture.kill().await;
-                self.fixture.wipe_cdi(&[]);
+                self.fixture.reboot(&[]).await?;
                 self.fixture.start_again().await?;
                 // The kubelet creates every sandbox again, and prepares its claims before.
                 self.prepare_all_again().await

@@ -10,11 +10,12 @@ use tempfile::TempDir;
 use tokio::time::Instant;
 
 use crate::api::{Api, ApiError, SetupError};
+use crate::boot::Boot;
 use crate::command::{Command, CommandPaths};
-use crate::kubelet::{ClaimRef, Kubelet, Plugin, Version};
 use crate::options::{Options, Target};
 use crate::outcome::{Stop, fail, skip};
 use crate::process::{Log, Process, Usage};
+use allot_kubelet::{ClaimRef, Device, Kubelet, Plugin, Version};
 
 mod amounts;
 mod calls;
@@ -53,6 +54,8 @@ pub(crate) struct Fixture {
     process: Option<Process>,
     /// The UID of the pod whose container the process is: it stays when the container is restarted.
     instance: String,
+    /// After a reboot; before it that of the machine.
+    boot: Option<Boot>,
     log: Arc<Log>,
     driver: String,
     devices: Vec<DeviceRef>,
@@ -131,6 +134,7 @@ impl Fixture {
             kubelet,
             process: None,
             instance: new_instance(),
+            boot: None,
             log: Arc::default(),
             driver: String::new(),
             devices: Vec::new(),
@@ -283,6 +287,10 @@ impl Fixture {
         };
         let filled = command.fill(&places);
         let program = filled.words.first().cloned().unwrap_or_default();
+        let filled = match &self.boot {
+            Some(boot) => boot.show(filled),
+            None => filled,
+        };
         Process::spawn(&filled, &self.log).or_else(|error| fail(format!("{program}: {error}")))
     }
 
@@ -299,6 +307,18 @@ impl Fixture {
         if let Some(mut process) = self.process.take() {
             process.kill().await;
         }
+    }
+
+    /// Ends the driver as a reboot does: what is in memory and in the CDI directory is gone, and from now on the boot has another
+    /// ID. Returns what the driver can see of that.
+    pub(crate) async fn reboot(&mut self, answer: &[Device]) -> Result<String, Stop> {
+        self.kill().await;
+        self.wipe_cdi(answer);
+        let boot = Boot::new(&self.places.root);
+        let boot = boot.or_else(|error| fail(format!("cannot make a boot ID: {error}")))?;
+        let told = boot.told();
+        self.boot = Some(boot);
+        Ok(told)
     }
 
     /// Waits for a registration after the first `before`; fails early when the process has ended.
@@ -367,6 +387,12 @@ impl Fixture {
     pub(crate) async fn restart(&mut self) -> Result<(), Stop> {
         self.kill().await;
         self.start_again().await
+    }
+
+    /// The process of the driver is another one from now on; the one before ends.
+    pub(crate) async fn adopt(&mut self, process: Process) {
+        self.kill().await;
+        self.process = Some(process);
     }
 
     pub(crate) fn process(&mut self) -> Option<&mut Process> {

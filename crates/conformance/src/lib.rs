@@ -1,7 +1,7 @@
 //! A conformance kit for DRA drivers: what csi-sanity is for storage.
 //!
-//! It runs any driver, in any language, without a cluster: the API server is in this process, and a kubelet's plugin
-//! manager is imitated far enough to register the driver, to make it prepare and unprepare claims, and to kill and
+//! It runs any driver, in any language, without a cluster: the API server is in this process, and `allot_kubelet` is far
+//! enough a kubelet to register the driver, to make it prepare and unprepare claims, and to kill and
 //! restart it in between. Each [`Case`] is a rule with its source.
 //!
 //! Invariants:
@@ -27,12 +27,12 @@
 #![forbid(unsafe_code)]
 
 mod api;
+mod boot;
 mod case;
 mod cases;
 mod chaos;
 mod command;
 mod fixture;
-mod kubelet;
 mod options;
 mod outcome;
 mod process;
@@ -41,10 +41,11 @@ mod runner;
 mod select;
 mod selection;
 
+pub use boot::BOOT_ID_VARIABLE;
 pub use case::Case;
 pub use cases::cases;
 pub use chaos::{Length, chaos};
 pub use command::{Command, CommandError, PLACEHOLDERS};
-pub use options::{Options, OptionsError, Target};
+pub use options::{AtExit, Options, OptionsError, Target};
 pub use report::{Record, Report, Verdict};
 pub use runner::{StartError, run};

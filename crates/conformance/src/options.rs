@@ -24,6 +24,15 @@ pub enum Target {
     },
 }
 
+/// What a driver does with its slices when it ends in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AtExit {
+    /// They stay: the driver is back soon, and a kubelet deletes them if it is not.
+    Kept,
+    /// They are deleted.
+    Removed,
+}
+
 /// How to run the kit.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -36,6 +45,8 @@ pub struct Options {
     pub(crate) cycles: u32,
     pub(crate) jobs: usize,
     pub(crate) parameters: Option<serde_json::Value>,
+    pub(crate) other_parameters: Option<serde_json::Value>,
+    pub(crate) slices_at_exit: Option<AtExit>,
     pub(crate) selection: Selection,
 }
 
@@ -85,6 +96,8 @@ impl Options {
             cycles: 200,
             jobs: 1,
             parameters: None,
+            other_parameters: None,
+            slices_at_exit: None,
             selection: Selection::default(),
         }
     }
@@ -145,17 +158,36 @@ impl Options {
     /// # Errors
     /// They are no object with `apiVersion` and `kind`.
     pub fn parameters(mut self, parameters: serde_json::Value) -> Result<Self, OptionsError> {
-        if !["apiVersion", "kind"]
-            .iter()
-            .all(|field| parameters[*field].is_string())
-        {
-            return Err(OptionsError::Parameters);
-        }
-        self.parameters = Some(parameters);
+        self.parameters = Some(of_a_kind(parameters)?);
         Ok(self)
+    }
+
+    /// Opaque parameters that the driver accepts as well, with another effect on containers: for the case about the priority of
+    /// parameters.
+    ///
+    /// # Errors
+    /// They are no object with `apiVersion` and `kind`.
+    pub fn other_parameters(mut self, parameters: serde_json::Value) -> Result<Self, OptionsError> {
+        self.other_parameters = Some(of_a_kind(parameters)?);
+        Ok(self)
+    }
+
+    /// What the driver does with its slices when it ends in order. Without this, it may do either.
+    #[must_use]
+    pub fn slices_at_exit(mut self, declared: AtExit) -> Self {
+        self.slices_at_exit = Some(declared);
+        self
     }
 
     pub(crate) fn is_command(&self) -> bool {
         matches!(self.target, Target::Command(_))
+    }
+}
+
+fn of_a_kind(parameters: serde_json::Value) -> Result<serde_json::Value, OptionsError> {
+    let fields = ["apiVersion", "kind"];
+    match fields.iter().all(|field| parameters[*field].is_string()) {
+        true => Ok(parameters),
+        false => Err(OptionsError::Parameters),
     }
 }

@@ -6,3 +6,5 @@ mod drivers;
 mod process;
 #[path = "kit/raw.rs"]
 mod raw;
+#[path = "kit/rolling.rs"]
+mod rolling;

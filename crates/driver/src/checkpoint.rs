@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::boot::boot_id_of;
 use crate::claim::{ClaimRef, PreparedDevice};
 use crate::error::Error;
-use crate::prepared::{Boot, PreparedClaim, State, boot_id};
+use crate::prepared::{Boot, PreparedClaim, State};
 
 #[cfg(test)]
 mod tests;
@@ -83,10 +84,10 @@ impl Checkpoint {
     /// ones.
     pub(crate) fn open(path: Option<PathBuf>) -> Result<Self, Error> {
         let mut checkpoint = Self {
+            boot: boot_id_of(path.as_deref()),
             path,
             entries: BTreeMap::new(),
             written: None,
-            boot: boot_id().map(str::to_owned),
         };
         let Some(file) = &checkpoint.path else {
             return Ok(checkpoint);

@@ -64,8 +64,8 @@
 //! kubelet registers still publishes its slices, but none of its claims is prepared: [`Plugin::registration`] reports
 //! that. The SDK logs through `tracing`: without a subscriber, background errors are not visible.
 //!
-//! Features, both on by default: `classic` (drivers of Kubernetes before 1.31, module `classic`) and `webhook` (the admission webhook
-//! for parameters, module `webhook`).
+//! Features: `classic` (drivers of Kubernetes before 1.31, module `classic`) and `webhook` (the admission webhook for parameters,
+//! module `webhook`) are on by default; `testing` (a node for the tests of a driver, module `testing`) is not.
 //!
 //! Sockets created here accept Go clients without a patched HTTP/2 implementation (see `allot_protos::transport`).
 
@@ -74,6 +74,7 @@
 mod allocated;
 mod api;
 pub mod attributes;
+mod boot;
 mod builder;
 mod checkpoint;
 mod claim;
@@ -94,6 +95,8 @@ mod publisher;
 mod registrar;
 mod service;
 mod status;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod unhealthy;
 #[cfg(feature = "webhook")]
 pub mod webhook;
@@ -102,6 +105,7 @@ pub use allocated::Claim;
 pub use allot_cdi::{ContainerEdits, DeviceNode, Hook, IntelRdt, Mount, NetDevice};
 pub use allot_client::api_message;
 pub use api::AccessError;
+pub use boot::{BOOT_ID_VARIABLE, boot_id};
 pub use builder::{Builder, KUBELET_TIMEOUT};
 pub use claim::{ClaimRef, PreparedDevice, base_request};
 pub use controls::Controls;
@@ -117,7 +121,7 @@ pub use kube;
 pub use kube::runtime::events::EventType;
 pub use metadata::DeviceMetadata;
 pub use plugin::Plugin;
-pub use prepared::{Boot, MAX_STATE_BYTES, Prepared, PreparedClaim, boot_id};
+pub use prepared::{Boot, MAX_STATE_BYTES, Prepared, PreparedClaim};
 pub use publisher::{Pool, Resources, Slice};
 pub use registrar::RegistrationStatus;
 pub use status::StatusQueue;

@@ -1,7 +1,5 @@
 //! The result of preparing a claim, and what the driver receives of it later.
 
-use std::sync::OnceLock;
-
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -25,17 +23,6 @@ pub enum Boot {
     Changed,
     /// The checkpoint has no boot ID: it is new, or an earlier release wrote it.
     Unknown,
-}
-
-/// The ID of the current boot, which Linux generates at random; `None` if the kernel does not provide it. What was recorded in a
-/// boot without one is not known to be of the current boot.
-pub fn boot_id() -> Option<&'static str> {
-    static ID: OnceLock<Option<String>> = OnceLock::new();
-    let id = ID.get_or_init(|| {
-        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-        Some(text.trim().to_owned()).filter(|id| !id.is_empty())
-    });
-    id.as_deref()
 }
 
 /// The result of [`crate::Driver::prepare`]: the devices, and the driver's own state of the claim.

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use allot_conformance::{
-    Case, Length, Options, PLACEHOLDERS, Report, Target, chaos, run as try_driver,
+    AtExit, Case, Length, Options, PLACEHOLDERS, Report, Target, chaos, run as try_driver,
 };
 use anyhow::{Context, bail};
 
@@ -58,6 +58,12 @@ struct DriverArgs {
     /// File with opaque parameters that the driver accepts (JSON or YAML), for the cases about parameters
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// File with other parameters that the driver accepts and containers see, for the case about their priority
+    #[arg(long, value_name = "FILE", requires = "config")]
+    other_config: Option<PathBuf>,
+    /// What the driver does with its ResourceSlices when it ends on SIGTERM; without this, either
+    #[arg(long, value_enum, value_name = "WHAT")]
+    slices_at_exit: Option<Slices>,
     /// Limit for each wait, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
@@ -98,6 +104,14 @@ struct DriverArgs {
     /// List the cases with their rules, without running them
     #[arg(long)]
     list: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Slices {
+    /// They stay
+    Kept,
+    /// They are deleted
+    Removed,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -247,12 +261,22 @@ fn options(args: &DriverArgs) -> anyhow::Result<Options> {
         options = options.earlier(command).context("--earlier-command")?;
     }
     if let Some(file) = &args.config {
-        let text = read(file)?;
-        let parameters =
-            serde_saphyr::from_str(&text).with_context(|| file.display().to_string())?;
+        let parameters = parameters(file)?;
         options = options
             .parameters(parameters)
             .with_context(|| file.display().to_string())?;
+    }
+    if let Some(file) = &args.other_config {
+        let parameters = parameters(file)?;
+        options = options
+            .other_parameters(parameters)
+            .with_context(|| file.display().to_string())?;
+    }
+    if let Some(declared) = args.slices_at_exit {
+        options = options.slices_at_exit(match declared {
+            Slices::Kept => AtExit::Kept,
+            Slices::Removed => AtExit::Removed,
+        });
     }
     if let Some(file) = &args.expected_failures {
         options = options
@@ -260,6 +284,11 @@ fn options(args: &DriverArgs) -> anyhow::Result<Options> {
             .with_context(|| file.display().to_string())?;
     }
     Ok(options)
+}
+
+fn parameters(file: &Path) -> anyhow::Result<serde_json::Value> {
+    let text = read(file)?;
+    serde_saphyr::from_str(&text).with_context(|| file.display().to_string())
 }
 
 fn read(file: &Path) -> anyhow::Result<String> {
@@ -338,6 +367,11 @@ mod tests {
             &["--command", "./d", "--config", "/proc/sys/kernel/ostype"],
             Err("parameters are an object"),
         );
+        check(
+            &["--command", "./d", "--other-config", "f"],
+            Err("--config <FILE>"),
+        );
+        check(&["--command", "./d", "--slices-at-exit", "kept"], Ok(()));
         check(
             &["--command", "./d", "--expected-failures", "/nowhere"],
             Err("cannot read /nowhere"),

@@ -7,7 +7,7 @@ use allot_protos::dra_v1::{Claim, NodePrepareResourcesRequest};
 
 use crate::case::{Case, Observed, Stop, case, ensure, fail, skip};
 use crate::fixture::{ClaimRequest, DeviceRef, Fixture, path, text};
-use crate::kubelet::{ClaimRef, Version};
+use allot_kubelet::{ClaimRef, Version};
 
 const SOURCE: &str = "KEP-5075, consumable capacity";
 

@@ -35,9 +35,9 @@ pub(crate) const CASES: &[Case] = &[
         source: source::REBOOT,
         hint: "write the CDI file also when the answer comes from a checkpoint"),
     case!(reboot, "cdi-reboot", process: true, devices: 1,
-        rule: "After a reboot, with state on disk and an empty CDI directory, preparing a claim again restores its CDI devices.",
+        rule: "After a reboot, with state on disk, an empty CDI directory and another boot ID, preparing a claim again restores its CDI devices.",
         source: "kubernetes/kubernetes#141433, ROCm/k8s-gpu-dra-driver#75",
-        hint: "write the CDI file also when the answer comes from a checkpoint"),
+        hint: "write the CDI file also when the answer comes from a checkpoint; make again what the boot before had, if the checkpoint is from there"),
     case!(restart, "cdi-restart", process: true, devices: 1,
         rule: "When the CDI directory was emptied while the driver was stopped, the driver writes the files of prepared claims at startup: their containers restart without another NodePrepareResources.",
         source: "kubelet: NodePrepareResources only with a new sandbox; kubernetes/kubernetes#141433",
@@ -165,13 +165,12 @@ async fn reboot(w: &mut Fixture) -> Observed {
     let claim = w.claim(0).await?;
     let devices = w.prepare(&claim).await?;
     w.needs_cdi(&devices)?;
-    w.kill().await;
-    w.wipe_cdi(&devices);
+    let told = w.reboot(&devices).await?;
     w.start_again().await?;
     let again = w.prepare(&claim).await?;
     w.resolves(&again)?;
     w.unprepare(&claim).await?;
-    Ok("the devices resolve again".to_owned())
+    Ok(format!("the devices resolve again; {told}"))
 }
 
 async fn restart(w: &mut Fixture) -> Observed {

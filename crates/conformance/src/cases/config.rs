@@ -1,10 +1,10 @@
 //! Opaque parameters.
 
+use allot_kubelet::ClaimRef;
 use serde_json::{Value, json};
 
-use crate::case::{Case, Observed, Stop, case, skip};
+use crate::case::{Case, Observed, Stop, case, ensure, skip};
 use crate::fixture::{ClaimRequest, Fixture, OTHER_DRIVER};
-use crate::kubelet::ClaimRef;
 
 const SOURCE: &str = "KEP-4381, opaque driver configuration parameters";
 
@@ -37,6 +37,10 @@ pub(crate) const CASES: &[Case] = &[
         rule: "Parameters with an unknown field are rejected: a misspelled field would have no effect.",
         source: "KEP-4381, validation of opaque parameters",
         hint: "decode strictly"),
+    case!(priority, "config-priority", process: false, devices: 1,
+        rule: "Where the class and the claim have parameters, those of the claim decide: they come last in the allocation.",
+        source: SOURCE,
+        hint: "apply the entries of allocation.devices.config in their order, the last one over the others"),
 ];
 
 fn nonsense() -> Value {
@@ -144,4 +148,46 @@ async fn unknown_field(w: &mut Fixture) -> Observed {
     let driver = w.driver().to_owned();
     let claim = with(w, &driver, &[], parameters).await?;
     w.refused(&claim).await
+}
+
+/// What containers get with parameters of the class and of the claim, without what identifies the claim.
+async fn effect(w: &mut Fixture, class: Option<&Value>, claim: &Value) -> Result<String, Stop> {
+    let device = w.devices()[0].clone();
+    let driver = w.driver().to_owned();
+    let config = |parameters: &Value| (driver.clone(), Vec::new(), parameters.clone());
+    let claim = w
+        .make(ClaimRequest {
+            class_config: class.into_iter().map(config).collect(),
+            config: vec![config(claim)],
+            ..ClaimRequest::device(&device)
+        })
+        .await?;
+    let devices = w.prepare(&claim).await?;
+    w.needs_cdi(&devices)?;
+    let edits = w.edits(&devices)?;
+    w.unprepare(&claim).await?;
+    Ok(edits
+        .replace(&claim.uid, "UID")
+        .replace(&claim.name, "NAME"))
+}
+
+async fn priority(w: &mut Fixture) -> Observed {
+    let options = w.options();
+    let (Some(one), Some(other)) = (&options.parameters, &options.other_parameters) else {
+        return skip(
+            "two kinds of valid parameters are needed: pass them with --config and --other-config",
+        );
+    };
+    let (first, second) = (effect(w, None, one).await?, effect(w, None, other).await?);
+    if first == second || first != effect(w, None, one).await? {
+        return skip("what containers get does not tell the two parameters apart");
+    }
+    for (class, claim, wanted) in [(one, other, &second), (other, one, &first)] {
+        let found = effect(w, Some(class), claim).await?;
+        ensure!(
+            found == *wanted,
+            "with {claim} in the claim and {class} in the class, containers get {found}; with those of the claim alone {wanted}"
+        );
+    }
+    Ok("those of the claim decide".to_owned())
 }

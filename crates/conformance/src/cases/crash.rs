@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::case::{Case, Observed, case, ensure, source};
 use crate::fixture::Fixture;
-use crate::kubelet::Device;
+use allot_kubelet::Device;
 
 pub(crate) const CASES: &[Case] = &[
     case!(prepared, "crash-prepared", process: true, devices: 1,

@@ -10,7 +10,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::case::{Case, Observed, Stop, case, ensure, fail, skip};
 use crate::fixture::{Fixture, size};
-use crate::kubelet::ClaimRef;
+use allot_kubelet::ClaimRef;
 
 pub(crate) const CASES: &[Case] = &[case!(full, "state-disk-full", process: true, devices: 2,
     rule: "While no space is left for its state, the driver refuses what it cannot record, and forgets nothing; it goes on by itself when there is space.",

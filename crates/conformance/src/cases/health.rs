@@ -1,12 +1,14 @@
 //! The health service.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use allot_protos::dra_health_v1alpha1::NodeWatchResourcesResponse;
+use tokio::time::Instant;
 
 use crate::case::{Case, Observed, Stop, case, ensure, fail, skip, source};
 use crate::fixture::Fixture;
-use crate::kubelet::health_messages;
+use allot_kubelet::health_messages;
 
 pub(crate) const CASES: &[Case] = &[
     case!(stream, "health-stream", process: false, devices: 0,
@@ -21,9 +23,16 @@ pub(crate) const CASES: &[Case] = &[
         rule: "After a restart of the driver, the stream is served again with the same devices.",
         source: source::HEALTH,
         hint: "start the health service with the DRA service, on the same socket"),
+    case!(repeated, "health-repeated", process: false, devices: 0,
+        rule: "The health of a device is reported again within its health_check_timeout_seconds, or 30 s: a kubelet shows it as Unknown otherwise.",
+        source: "kubelet, health of DRA devices: DefaultHealthTimeout; KEP-4680",
+        hint: "send the complete list again at a third of the shortest time, also when nothing changed"),
 ];
 
 type Message = NodeWatchResourcesResponse;
+
+/// What a kubelet takes when a device names no time.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn names(message: &Message) -> BTreeSet<(String, String)> {
     let device = |device: &allot_protos::dra_health_v1alpha1::DeviceHealth| {
@@ -87,4 +96,53 @@ async fn restart(w: &mut Fixture) -> Observed {
         after.devices.len()
     );
     Ok(format!("{} devices again", after.devices.len()))
+}
+
+/// When a kubelet no longer believes what a message says, by device.
+fn deadlines(message: &Message, now: Instant) -> BTreeMap<(String, String), Instant> {
+    let deadline = |device: &allot_protos::dra_health_v1alpha1::DeviceHealth| {
+        let seconds = u64::try_from(device.health_check_timeout_seconds).unwrap_or(0);
+        let time = match seconds {
+            0 => DEFAULT_TIMEOUT,
+            seconds => Duration::from_secs(seconds),
+        };
+        let device = device.device.clone().unwrap_or_default();
+        let key = (device.pool_name, device.device_name);
+        Some((key, now.checked_add(time)?))
+    };
+    message.devices.iter().filter_map(deadline).collect()
+}
+
+async fn repeated(w: &mut Fixture) -> Observed {
+    let (mut stream, first) = open(w).await?;
+    let start = Instant::now();
+    let most = start + w.timeout();
+    // What is believed for longer than the kit waits cannot be tried.
+    let mut waiting = deadlines(&first, start);
+    waiting.retain(|_, deadline| *deadline <= most);
+    if waiting.is_empty() {
+        return skip("no device has to be reported again within --timeout");
+    }
+    let count = waiting.len();
+    while let Some(deadline) = waiting.values().min().copied() {
+        let message = match tokio::time::timeout_at(deadline, stream.message()).await {
+            Ok(Ok(Some(message))) => message,
+            Ok(Ok(None)) => return fail("the stream ended"),
+            Ok(Err(status)) => return fail(format!("NodeWatchResources: {status}")),
+            Err(_) => {
+                return fail(format!(
+                    "{} of {count} devices were not reported again within {:.1?}",
+                    waiting.len(),
+                    start.elapsed()
+                ));
+            }
+        };
+        for device in names(&message) {
+            waiting.remove(&device);
+        }
+    }
+    Ok(format!(
+        "{count} devices were reported again within {:.1?}",
+        start.elapsed()
+    ))
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::case::{Case, Observed, Stop, case, fail, source};
 use crate::fixture::Fixture;
-use crate::kubelet::{Answers, ClaimRef, Device};
+use allot_kubelet::{Answers, ClaimRef, Device};
 
 pub(crate) const CASES: &[Case] = &[
     case!(late_prepare, "late-prepare", process: true, devices: 1,

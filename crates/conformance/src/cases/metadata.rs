@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::case::{Case, Observed, Stop, case, ensure, fail, skip};
 use crate::fixture::{ClaimRequest, Fixture, text};
-use crate::kubelet::{ClaimRef, Device};
+use allot_kubelet::{ClaimRef, Device};
 
 const SOURCE: &str = "KEP-5304, device metadata";
 /// The directory of all such files in a container.

@@ -8,7 +8,7 @@ use futures::future::join_all;
 use super::crash::quarters;
 use crate::case::{Case, Observed, case, ensure, fail, skip, source};
 use crate::fixture::{ClaimRequest, Fixture, prepared_device};
-use crate::kubelet::{ClaimRef, Device, Version};
+use allot_kubelet::{ClaimRef, Device, Version};
 
 pub(crate) const CASES: &[Case] = &[
     case!(answers, "prepare-answers", process: false, devices: 1,

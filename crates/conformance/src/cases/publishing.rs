@@ -1,12 +1,14 @@
 //! What the driver publishes, and how calmly.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
 
 use crate::case::{Case, Observed, Stop, case, ensure, fail, skip, source};
 use crate::fixture::{Fixture, SLICES, number, text};
+use crate::options::AtExit;
 
 pub(crate) const CASES: &[Case] = &[
     case!(complete, "publish-complete", process: false, devices: 0,
@@ -45,6 +47,10 @@ pub(crate) const CASES: &[Case] = &[
         rule: "At startup, the driver removes slices of its pools on this node that no longer exist.",
         source: "KEP-4381, cleaning up ResourceSlices",
         hint: "list all slices of the driver on the node, and delete the obsolete ones"),
+    case!(exit, "publish-exit", process: true, devices: 0,
+        rule: "On SIGTERM the driver leaves its slices as they are, or removes all of them, as --slices-at-exit declares: never a part. They are published again after the next start.",
+        source: "KEP-4381: a driver that is updated is back soon, and a kubelet deletes the slices of one that stays away",
+        hint: "stop publishing before exit; delete slices only when the driver is uninstalled"),
 ];
 
 async fn complete(w: &mut Fixture) -> Observed {
@@ -203,21 +209,23 @@ async fn changed(w: &mut Fixture) -> Observed {
     Ok(format!("restored after {:.1?}", start.elapsed()))
 }
 
-async fn restart(w: &mut Fixture) -> Observed {
-    let identity = |slices: &[Value]| -> BTreeSet<(String, String, i64)> {
-        let of = |slice: &Value| {
-            let (name, uid) = (
-                text(&slice["metadata"]["name"]),
-                text(&slice["metadata"]["uid"]),
-            );
-            (
-                name.to_owned(),
-                uid.to_owned(),
-                number(&slice["spec"]["pool"]["generation"]),
-            )
-        };
-        slices.iter().map(of).collect()
+/// Name, UID and generation of each slice.
+fn identity(slices: &[Value]) -> BTreeSet<(String, String, i64)> {
+    let of = |slice: &Value| {
+        let (name, uid) = (
+            text(&slice["metadata"]["name"]),
+            text(&slice["metadata"]["uid"]),
+        );
+        (
+            name.to_owned(),
+            uid.to_owned(),
+            number(&slice["spec"]["pool"]["generation"]),
+        )
     };
+    slices.iter().map(of).collect()
+}
+
+async fn restart(w: &mut Fixture) -> Observed {
     let before = identity(&w.slices().await?);
     let quiet = w.options().quiet;
     for _ in 0..2 {
@@ -286,4 +294,58 @@ async fn stale(w: &mut Fixture) -> Observed {
     )
     .await?;
     Ok("the obsolete pool was removed".to_owned())
+}
+
+async fn exit(w: &mut Fixture) -> Observed {
+    let before = w.slices().await?;
+    let (declared, quiet) = (w.options().slices_at_exit, w.options().quiet);
+    let grace = w.timeout().min(Duration::from_secs(30));
+    let ended = match w.process() {
+        Some(process) => process.terminate(grace).await,
+        None => None,
+    };
+    ensure!(
+        ended.is_some(),
+        "the driver did not end within {grace:?} after SIGTERM"
+    );
+    w.kill().await;
+    // A request that it sent before may still be carried out.
+    tokio::time::sleep(quiet).await;
+    let after = w.slices().await?;
+    let kept = identity(&after) == identity(&before) && devices(&after) == devices(&before);
+    let found = match (kept, after.is_empty()) {
+        (true, _) => AtExit::Kept,
+        (false, true) => AtExit::Removed,
+        (false, false) => {
+            return fail(format!(
+                "of {} slices with {} devices it left {} with {}",
+                before.len(),
+                devices(&before).len(),
+                after.len(),
+                devices(&after).len()
+            ));
+        }
+    };
+    let text = |it| match it {
+        AtExit::Kept => "kept",
+        AtExit::Removed => "removed",
+    };
+    if let Some(declared) = declared.filter(|declared| *declared != found) {
+        let (declared, found) = (text(declared), text(found));
+        return fail(format!(
+            "slices at exit are declared to be {declared}, and were {found}"
+        ));
+    }
+    w.start_again().await?;
+    let wanted = devices(&before);
+    w.until("publishing the devices again", || async {
+        (devices(&w.slices().await.ok()?) == wanted).then_some(())
+    })
+    .await?;
+    w.published().await?;
+    let declared = match declared {
+        Some(_) => "as declared",
+        None => "and nothing is declared",
+    };
+    Ok(format!("{} at exit, {declared}", text(found)))
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use allot_protos::service_name;
 
-use crate::case::{Case, Observed, case, ensure, fail, source};
+use crate::case::{Case, Observed, case, ensure, fail, skip, source};
 use crate::fixture::Fixture;
-use crate::kubelet::Version;
+use allot_kubelet::Version;
 
 pub(crate) const CASES: &[Case] = &[
     case!(info, "registration-info", process: false, devices: 0,
@@ -42,6 +42,10 @@ pub(crate) const CASES: &[Case] = &[
         rule: "A second instance on the same node does not replace the sockets of the first one and leave the driver unreachable when it exits.",
         source: "KEP-4381, rolling updates; kubelet plugin registration",
         hint: "lock the state directory and fail to start if it is locked, or use the pod's UID in the names of the sockets"),
+    case!(rolling, "registration-rolling-update", process: true, devices: 2,
+        rule: "While an instance replaces another one, both run: the newer one knows the claims that the older one prepared, and the end of the older one takes nothing away.",
+        source: "KEP-4381, rolling updates; kubelet plugin registration",
+        hint: "name both sockets by the pod's UID, share the state under a lock, and at exit remove only the own sockets"),
 ];
 
 async fn info(w: &mut Fixture) -> Observed {
@@ -240,4 +244,65 @@ async fn second(w: &mut Fixture) -> Observed {
         Some(status) => format!("the second instance ended by itself ({status})"),
         None => "both instances were registered, and the first goes on".to_owned(),
     })
+}
+
+async fn rolling(w: &mut Fixture) -> Observed {
+    let first = w.claim(0).await?;
+    let devices = w.prepare(&first).await?;
+    let is_exclusive = !w.devices()[0].shared && w.refuses(0).await?;
+    let (older, before) = (w.plugin()?.socket, w.kubelet.registrations());
+    let mut newer = w.spawn_second()?;
+    let started = tokio::time::Instant::now();
+    while w.kubelet.registrations() == before {
+        if let Some(status) = newer.wait(Duration::from_millis(50)).await {
+            return skip(format!(
+                "a second instance ended ({status}): the driver is not for rolling updates"
+            ));
+        }
+        if started.elapsed() > w.timeout() {
+            return skip(
+                "a second instance was not registered: the driver is not for rolling updates",
+            );
+        }
+    }
+    if w.plugin()?.socket == older || !w.kubelet.sockets().contains(&older) {
+        return skip(
+            "a second instance takes the socket of the first: the driver is not for rolling updates",
+        );
+    }
+    let meanwhile = w.claim(1).await?;
+    let others = w.prepare(&meanwhile).await?;
+    let grace = w.timeout().min(Duration::from_secs(30));
+    let ended = match w.process() {
+        Some(process) => process.terminate(grace).await,
+        None => None,
+    };
+    ensure!(
+        ended.is_some(),
+        "the older instance did not end within {grace:?} after SIGTERM"
+    );
+    w.adopt(newer).await;
+    w.resolves(&devices)?;
+    w.resolves(&others)?;
+    ensure!(
+        !is_exclusive || w.refuses(0).await?,
+        "the newer instance does not know a claim of the older one: its device goes to another claim"
+    );
+    for (claim, answer) in [(&first, &devices), (&meanwhile, &others)] {
+        let again = w.prepare(claim).await?;
+        ensure!(
+            again == *answer,
+            "before the older instance ended {answer:?}, after it {again:?}"
+        );
+    }
+    let published = w.published().await?;
+    ensure!(
+        published == w.devices(),
+        "{} devices were published, now there are {}",
+        w.devices().len(),
+        published.len()
+    );
+    w.unprepare(&first).await?;
+    w.unprepare(&meanwhile).await?;
+    Ok("the newer instance goes on with the claims of the older one".to_owned())
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::case::{Case, Observed, Stop, case, ensure, fail, skip};
 use crate::fixture::Fixture;
-use crate::kubelet::{ClaimRef, Device};
+use allot_kubelet::{ClaimRef, Device};
 
 const SOURCE: &str = "power loss in the middle of a write; NVIDIA/k8s-dra-driver-gpu#840, #1278";
 

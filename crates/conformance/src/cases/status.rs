@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::case::{Case, Observed, Stop, case, ensure, fail, skip};
 use crate::fixture::{ClaimRequest, Fixture, OTHER_DRIVER, POLL_INTERVAL, path, text};
-use crate::kubelet::ClaimRef;
+use allot_kubelet::ClaimRef;
 
 pub(crate) const CASES: &[Case] = &[case!(devices, "status-devices", process: false, devices: 1,
     rule: "In status.devices of a claim the driver writes about its own devices of this claim only; what another driver wrote about its devices stays.",

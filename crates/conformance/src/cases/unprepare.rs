@@ -4,8 +4,8 @@ use tokio::time::Instant;
 
 use crate::case::{Case, Observed, Stop, case, ensure, fail, source};
 use crate::fixture::{Fixture, POLL_INTERVAL};
-use crate::kubelet::ClaimRef;
 use crate::process::Usage;
+use allot_kubelet::ClaimRef;
 
 pub(crate) const CASES: &[Case] = &[
     case!(repeated, "unprepare-repeated", process: false, devices: 1,

@@ -33,6 +33,9 @@ impl Raw {
         }
         let key = self.key(claim);
         if let Some(entry) = memory.entries.get(&key) {
+            if self.fault("refuses-old-boot") && entry.boot != super::boot() {
+                return Err("it was prepared before the machine was restarted".to_owned());
+            }
             if self.fault("not-idempotent") {
                 return Err("already prepared".to_owned());
             }
@@ -102,11 +105,17 @@ impl Raw {
             name: claim.name.clone(),
             uid: claim.uid.clone(),
             devices,
+            boot: super::boot(),
+            brightness: None,
         };
         if self.fault("holds-refused") {
             memory.entries.insert(key.clone(), entry.clone());
         }
-        self.check_config(allocation)?;
+        let brightness = self.check_config(allocation)?;
+        let entry = Entry {
+            brightness,
+            ..entry
+        };
         self.make_free(&mut memory, &entry).await?;
         let busy = self.data().join(format!("busy-{}", claim.uid));
         if self.fault("busy-prepare") {
@@ -157,9 +166,11 @@ impl Raw {
             .collect()
     }
 
-    fn check_config(&self, allocation: &Value) -> Result<(), String> {
+    /// Returns the parameters that decide.
+    fn check_config(&self, allocation: &Value) -> Result<Option<Value>, String> {
+        let mut brightness = None;
         if self.fault("ignores-config") {
-            return Ok(());
+            return Ok(brightness);
         }
         for config in allocation["config"].as_array().into_iter().flatten() {
             let opaque = &config["opaque"];
@@ -197,8 +208,13 @@ impl Raw {
             {
                 return Err(format!("unknown field {field:?}"));
             }
+            let given = parameters.get("brightness").cloned();
+            brightness = match self.fault("first-config") {
+                true => brightness.or(given),
+                false => given.or(brightness),
+            };
         }
-        Ok(())
+        Ok(brightness)
     }
 
     /// No other claim may have the devices, unless it was deleted.
@@ -283,6 +299,8 @@ impl Raw {
             name: claim.name.clone(),
             uid: claim.uid.clone(),
             devices: Vec::new(),
+            boot: String::new(),
+            brightness: None,
         });
         if self.fault("mixes-claims") {
             for other in memory.entries.values() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use allot_conformance::{Length, Options, Report, Verdict, cases, chaos, run};
+use allot_conformance::{AtExit, Length, Options, Report, Verdict, cases, chaos, run};
 use futures::StreamExt;
 use serde_json::json;
 
@@ -13,6 +13,11 @@ fn options(driver: &str, fault: &str) -> Options {
     let parameters = match driver {
         "raw" => json!({"apiVersion": "raw.example.com/v1", "kind": "RawConfig", "brightness": 1}),
         _ => json!({"apiVersion": "gpu.resource.example.com/v1alpha1", "kind": "GpuConfig"}),
+    };
+    let other = match driver {
+        "raw" => json!({"apiVersion": "raw.example.com/v1", "kind": "RawConfig", "brightness": 2}),
+        _ => json!({"apiVersion": "gpu.resource.example.com/v1alpha1", "kind": "GpuConfig",
+            "sharing": {"strategy": "SpacePartitioning", "spacePartitioningConfig": {"partitionCount": 2}}}),
     };
     let options = Options::command(&command(driver, fault)).unwrap();
     // The example driver has no earlier release: its own state is enough.
@@ -24,10 +29,17 @@ fn options(driver: &str, fault: &str) -> Options {
     options
         .parameters(parameters)
         .unwrap()
+        .other_parameters(other)
+        .unwrap()
+        .slices_at_exit(AtExit::Kept)
         .cycles(60)
         .quiet(Duration::from_secs(2))
 }
 
+/// A driver whose instances have each a state of its own, and the case that finds it.
+const OWN_STATE: (&str, &[&str]) = ("own-state", &[ROLLING]);
+/// Drivers that refuse a second instance are not tried.
+const ROLLING: &str = "registration-rolling-update";
 /// Needs the right to mount, and is skipped without it.
 const FULL: &str = "state-disk-full";
 
@@ -51,6 +63,7 @@ async fn the_gpu_driver_passes() {
     assert_eq!(
         skipped,
         [
+            ROLLING,
             "publish-taint-times",
             "share-parallel",
             "share-restart",
@@ -84,7 +97,48 @@ async fn a_correct_driver_passes() {
     report.assert_passed();
     let mut skipped = report.names(Verdict::Skip);
     skipped.retain(|case| *case != FULL);
-    assert!(skipped.is_empty(), "{skipped:?}");
+    assert_eq!(skipped, [ROLLING]);
+}
+
+/// Two instances of a driver on the SDK, and a driver whose instances do not know of each other.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_replaces_another_one() {
+    for (fault, verdict) in [("", Verdict::Pass), (OWN_STATE.0, Verdict::Fail)] {
+        let options = options("rolling", fault);
+        let options = options.cases(OWN_STATE.1, &[] as &[&str]).unwrap();
+        let report = try_driver(options).await;
+        assert_eq!(report.names(verdict), OWN_STATE.1, "{fault}");
+    }
+}
+
+/// What is done with slices at exit is compared with what is declared; a part of them is never left.
+#[tokio::test(flavor = "multi_thread")]
+async fn slices_at_exit_are_as_declared() {
+    let check = async |fault: &str, declared: Option<AtExit>, verdict: Verdict| {
+        let mut options = options("raw", fault);
+        if let Some(declared) = declared {
+            options = options.slices_at_exit(declared);
+        }
+        let options = options.cases(&["publish-exit"], &[] as &[&str]).unwrap();
+        let report = try_driver(options).await;
+        assert_eq!(
+            report.names(verdict),
+            ["publish-exit"],
+            "{fault} {declared:?}"
+        );
+    };
+    check("", Some(AtExit::Removed), Verdict::Fail).await;
+    check("removes-at-exit", Some(AtExit::Removed), Verdict::Pass).await;
+    check("empties-at-exit", Some(AtExit::Removed), Verdict::Fail).await;
+}
+
+/// The SDK and the kit name the same variable; a driver without the SDK sees the ID where the kernel has it.
+#[test]
+fn a_boot_id_reaches_the_sdk() {
+    assert_eq!(
+        allot_driver::BOOT_ID_VARIABLE,
+        allot_conformance::BOOT_ID_VARIABLE
+    );
 }
 
 /// A driver that names no devices in its answers: what cannot be seen is skipped.
@@ -171,6 +225,8 @@ const FAULTS: &[(&str, &[&str])] = &[
     ("anew-at-start", &["publish-restart"]),
     ("deletes-foreign", &["publish-foreign"]),
     ("keeps-stale-pools", &["publish-stale-pool"]),
+    ("removes-at-exit", &["publish-exit"]),
+    ("empties-at-exit", &["publish-exit"]),
     ("wrong-request", &["prepare-answers"]),
     ("names-nothing", DEVICES_ARE_NAMED),
     ("answers-foreign", &["prepare-other-driver"]),
@@ -229,6 +285,7 @@ const FAULTS: &[(&str, &[&str])] = &[
     ("holds-refused", &["config-refused-retry"]),
     ("refuses-config", &["config-valid"]),
     ("lax-config", &["config-unknown-field"]),
+    ("first-config", &["config-priority"]),
     (
         "unprepare-once",
         &[
@@ -269,6 +326,7 @@ const FAULTS: &[(&str, &[&str])] = &[
         "cdi-once-ever",
         &["cdi-reboot", "cdi-restart", "cdi-wiped-prepared"],
     ),
+    ("refuses-old-boot", &["cdi-reboot"]),
     ("no-restore", &["cdi-restart"]),
     (
         "silent-crash",
@@ -279,6 +337,7 @@ const FAULTS: &[(&str, &[&str])] = &[
     ("health-of-unknown", &["health-stream"]),
     ("health-once", &["health-resume"]),
     ("health-lost", &["health-restart"]),
+    ("health-silent", &["health-repeated"]),
 ];
 
 /// Three drivers, each with all the cases that find its fault.
@@ -321,6 +380,7 @@ fn every_case_has_a_driver_that_fails_it() {
     let failed: BTreeSet<&str> = FAULTS
         .iter()
         .chain(DRIVERS)
+        .chain([&OWN_STATE])
         .flat_map(|(_, cases)| *cases)
         .copied()
         .collect();

@@ -61,7 +61,10 @@ impl Raw {
         let device = |device: &Prepared| CdiDevice {
             name: self.device_name(entry, device),
             edits: ContainerEdits {
-                env: vec![format!("DEVICE={}", device.device)],
+                env: [format!("DEVICE={}", device.device)]
+                    .into_iter()
+                    .chain(entry.brightness.iter().map(|it| format!("BRIGHTNESS={it}")))
+                    .collect(),
                 ..Default::default()
             },
             ..Default::default()

@@ -10,6 +10,7 @@ pub struct Settings {
     pub node: String,
     pub kubelet: PathBuf,
     pub cdi: PathBuf,
+    pub instance: String,
     pub fault: String,
 }
 
@@ -23,7 +24,7 @@ pub fn command(driver: &str, fault: &str) -> String {
         .replace('}', "}}");
     format!(
         "KIT_DRIVER={driver} KIT_FAULT={fault} KIT_NODE={{node}} KIT_KUBELET={{kubelet}} KIT_CDI={{cdi}} \
-         KIT_KUBECONFIG={{kubeconfig}} '{program}' --exact process::driver --nocapture"
+         KIT_KUBECONFIG={{kubeconfig}} KIT_INSTANCE={{instance}} '{program}' --exact process::driver --nocapture"
     )
 }
 
@@ -38,6 +39,7 @@ fn driver() {
         node: var("KIT_NODE"),
         kubelet: var("KIT_KUBELET").into(),
         cdi: var("KIT_CDI").into(),
+        instance: var("KIT_INSTANCE"),
         fault: var("KIT_FAULT"),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -49,6 +51,7 @@ fn driver() {
         let client = client(Path::new(&var("KIT_KUBECONFIG"))).await;
         match driver.as_str() {
             "raw" => super::raw::run(settings, client).await,
+            "rolling" => super::rolling::run(settings, client).await,
             driver => gpu(settings, client, driver == "gpu-shared").await,
         }
     });

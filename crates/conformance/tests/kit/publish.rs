@@ -41,6 +41,19 @@ pub async fn run(driver: Arc<Raw>) {
     }
 }
 
+/// A fault: the slice is deleted, or loses its devices, when the driver ends.
+pub async fn leave(driver: &Raw) {
+    let node = &driver.settings.node;
+    let path = format!("{SLICES}/{node}-{NAME}-0");
+    let mut found = call(driver, Method::GET, &path, Value::Null).await.unwrap();
+    found["spec"]["devices"] = json!([]);
+    match driver.fault("removes-at-exit") {
+        true => call(driver, Method::DELETE, &path, Value::Null).await,
+        false => call(driver, Method::PUT, &path, found).await,
+    }
+    .unwrap();
+}
+
 fn slice(driver: &Raw, node: &str, uid: &Value, index: usize, of: usize) -> Value {
     let device = |index| {
         let mut device = json!({"name": format!("dev-{index}")});

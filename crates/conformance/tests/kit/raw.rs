@@ -38,6 +38,12 @@ pub struct Entry {
     name: String,
     uid: String,
     devices: Vec<Prepared>,
+    /// The boot in which it was prepared.
+    #[serde(default)]
+    boot: String,
+    /// What its parameters say.
+    #[serde(default)]
+    brightness: Option<Value>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -110,6 +116,13 @@ impl Raw {
             Err(error) => Err(error.to_string()),
         }
     }
+}
+
+/// The ID of the boot: the kernel's, unless the kit gives another one.
+fn boot() -> String {
+    let given = std::env::var(allot_conformance::BOOT_ID_VARIABLE);
+    let id = given.or_else(|_| std::fs::read_to_string("/proc/sys/kernel/random/boot_id"));
+    id.unwrap().trim().to_owned()
 }
 
 /// The lock of a directory, which the kernel releases when the process ends.
@@ -204,6 +217,10 @@ pub async fn run(settings: Settings, client: Client) {
     terminate.recv().await;
     while driver.fault("ignores-term") {
         terminate.recv().await;
+    }
+    if driver.fault("removes-at-exit") || driver.fault("empties-at-exit") {
+        publishing.abort();
+        publish::leave(&driver).await;
     }
     if driver.fault("cleans-at-exit") {
         for entry in driver.memory.lock().await.entries.values() {

@@ -242,6 +242,7 @@ pub struct Health {
     once: bool,
     unknown: bool,
     lost: bool,
+    silent: bool,
 }
 
 impl Health {
@@ -257,6 +258,7 @@ impl Health {
             once: driver.fault("health-once"),
             unknown: driver.fault("health-of-unknown"),
             lost,
+            silent: driver.fault("health-silent"),
         }
     }
 }
@@ -281,13 +283,27 @@ impl health::dra_resource_health_server::DraResourceHealth for Health {
                 device_name: format!("{name}-{index}"),
             }),
             health: health::HealthStatus::Healthy as i32,
+            health_check_timeout_seconds: 20,
             ..Default::default()
         };
         let message = health::NodeWatchResourcesResponse {
             devices: (0..count).map(device).collect(),
         };
-        let messages =
-            futures::stream::once(async { Ok(message) }).chain(futures::stream::pending());
+        if self.silent {
+            let once = futures::stream::once(async { Ok(message) });
+            return Ok(Response::new(
+                once.chain(futures::stream::pending()).boxed(),
+            ));
+        }
+        let messages = futures::stream::unfold(false, move |again| {
+            let message = message.clone();
+            async move {
+                if again {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+                Some((Ok(message), true))
+            }
+        });
         Ok(Response::new(messages.boxed()))
     }
 }

@@ -49,6 +49,14 @@ const FILES: &[(&str, &str)] = &[
         include_str!("new/project/tests/conformance.rs.in"),
     ),
     (
+        "tests/node.rs",
+        include_str!("new/project/tests/node.rs.in"),
+    ),
+    (
+        "tests/other-parameters.yaml",
+        include_str!("new/project/tests/other-parameters.yaml.in"),
+    ),
+    (
         "tests/parameters.yaml",
         include_str!("new/project/tests/parameters.yaml.in"),
     ),
@@ -103,6 +111,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 struct Project {
     name: String,
     driver: String,
+    /// Where cargo takes the SDK from.
     sdk: String,
 }
 
@@ -152,8 +161,6 @@ impl Project {
             }
             None => format!("git = {}", quoted(env!("CARGO_PKG_REPOSITORY"))),
         };
-        // Each feature has crates of its own to compile.
-        let sdk = format!("{{ {sdk}, default-features = false }}");
         Ok(Self { name, driver, sdk })
     }
 
@@ -165,7 +172,13 @@ impl Project {
             .replace("@DRIVER@", &self.driver)
             .replace("@VARIABLE@", &module.to_uppercase())
             .replace("@MODULE@", &module)
-            .replace("@SDK@", &self.sdk)
+            .replace("@SDK@", &self.dependency(""))
+            .replace("@TEST_SDK@", &self.dependency(", features = [\"testing\"]"))
+    }
+
+    /// The SDK in Cargo.toml. Each feature has crates of its own to compile.
+    fn dependency(&self, features: &str) -> String {
+        format!("{{ {}, default-features = false{features} }}", self.sdk)
     }
 
     /// Writes all files below `directory`. Existing files are not changed.

@@ -19,7 +19,14 @@ fn a_project_has_no_placeholder_left_and_is_not_written_twice() {
     project.write(&target).unwrap();
     for (path, _) in FILES {
         let text = std::fs::read_to_string(target.join(path)).unwrap();
-        for word in ["@CRATE@", "@DRIVER@", "@VARIABLE@", "@MODULE@", "@SDK@"] {
+        for word in [
+            "@CRATE@",
+            "@DRIVER@",
+            "@VARIABLE@",
+            "@MODULE@",
+            "@SDK@",
+            "@TEST_SDK@",
+        ] {
             assert!(!text.contains(word), "{path}: {word}");
         }
         assert!(!text.is_empty(), "{path}");
@@ -28,6 +35,11 @@ fn a_project_has_no_placeholder_left_and_is_not_written_twice() {
     assert!(main.contains("led_driver::start"), "{main}");
     let manifest = std::fs::read_to_string(target.join("Cargo.toml")).unwrap();
     assert!(manifest.contains("default-features = false"), "{manifest}");
+    let (of_program, of_tests) = manifest.split_once("[dev-dependencies]").unwrap();
+    assert!(
+        !of_program.contains("\"testing\"") && of_tests.contains("\"testing\""),
+        "{manifest}"
+    );
     let error = project.write(&target).unwrap_err().to_string();
     assert!(error.contains("is not empty"), "{error}");
 }

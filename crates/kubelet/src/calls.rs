@@ -14,14 +14,16 @@ use super::Plugin;
 
 /// Versions of the DRA service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Version {
+pub enum Version {
+    /// Of Kubernetes 1.34 and later.
     V1,
+    /// Of Kubernetes 1.31 and later.
     V1beta1,
 }
 
 impl Version {
     /// The versions that a plugin offers, in its order.
-    pub(crate) fn offered(info: &PluginInfo) -> Vec<Self> {
+    pub fn offered(info: &PluginInfo) -> Vec<Self> {
         let known = |name: &String| match name.as_str() {
             service_name::DRA_V1 => Some(Self::V1),
             service_name::DRA_V1BETA1 => Some(Self::V1beta1),
@@ -42,25 +44,32 @@ impl std::fmt::Display for Version {
 
 /// A claim as calls of the DRA service name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ClaimRef {
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-    pub(crate) uid: String,
+pub struct ClaimRef {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
 }
 
 /// A device of an answer.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Device {
-    pub(crate) pool: String,
-    pub(crate) device: String,
-    pub(crate) requests: Vec<String>,
-    pub(crate) cdi: Vec<String>,
+pub struct Device {
+    /// The pool that the device is in.
+    pub pool: String,
+    /// Its name in the pool.
+    pub device: String,
+    /// The requests of the claim that it is for.
+    pub requests: Vec<String>,
+    /// The CDI devices that containers get.
+    pub cdi: Vec<String>,
 }
 
 /// What became of a claim.
-type Outcome<T> = Result<T, String>;
+pub type Outcome<T> = Result<T, String>;
 /// By UID; an error of the whole call takes precedence.
-pub(crate) type Answers<T> = Result<BTreeMap<String, Outcome<T>>, String>;
+pub type Answers<T> = Result<BTreeMap<String, Outcome<T>>, String>;
 
 /// The text of a gRPC error.
 pub(crate) fn status_text(status: &Status) -> String {
@@ -170,14 +179,18 @@ version!(dra_v1beta1, prepare_v1beta1, unprepare_v1beta1);
 
 impl Plugin {
     /// The version that a kubelet uses: the first that the plugin names.
-    pub(crate) fn version(&self) -> Version {
+    pub fn version(&self) -> Version {
         Version::offered(&self.info)
             .first()
             .copied()
             .unwrap_or(Version::V1)
     }
 
-    pub(crate) async fn prepare(
+    /// Calls NodePrepareResources for claims in one call.
+    ///
+    /// # Errors
+    /// The whole call failed, or had no answer within the deadline.
+    pub async fn prepare(
         &self,
         version: Version,
         claims: &[ClaimRef],
@@ -189,7 +202,11 @@ impl Plugin {
         }
     }
 
-    pub(crate) async fn unprepare(
+    /// Calls NodeUnprepareResources for claims in one call.
+    ///
+    /// # Errors
+    /// The whole call failed, or had no answer within the deadline.
+    pub async fn unprepare(
         &self,
         version: Version,
         claims: &[ClaimRef],
@@ -202,7 +219,7 @@ impl Plugin {
     }
 
     /// The name of the health service that is offered.
-    pub(crate) fn health(&self) -> Option<&str> {
+    pub fn health(&self) -> Option<&str> {
         let known = [service_name::HEALTH_V1, service_name::HEALTH_V1ALPHA1];
         let mut offered = self.info.supported_versions.iter().map(String::as_str);
         offered.find(|name| known.contains(name))
@@ -210,7 +227,10 @@ impl Plugin {
 }
 
 /// Opens the health stream and returns it with its first message.
-pub(crate) async fn health_messages(
+///
+/// # Errors
+/// The call failed, the stream ended, or there was no message within the deadline.
+pub async fn health_messages(
     plugin: &Plugin,
     deadline: Duration,
 ) -> Result<

@@ -1,4 +1,29 @@
-//! The kubelet's side of drivers: registration sockets, and the calls of the DRA and health services.
+//! The kubelet's side of DRA drivers for tests: it finds registration sockets, registers drivers, and calls their DRA and health
+//! services, as a kubelet's plugin manager does. The conformance kit tries drivers with it, and
+//! `allot_driver::testing` gives it to the tests of drivers on the SDK.
+//!
+//! Invariants:
+//! - what a kubelet would refuse about a registration is refused, with the kubelet's time limits;
+//! - every call has a deadline, and a driver that accepts no connections is not waited for.
+//!
+//! It must not depend on pods, and not on the SDK: the kit tries drivers without it.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), String> {
+//! use std::time::Duration;
+//!
+//! use allot_kubelet::{ClaimRef, Kubelet};
+//!
+//! let mut kubelet = Kubelet::new("/var/lib/kubelet/plugins_registry".as_ref());
+//! kubelet.start();
+//! let plugin = kubelet.registered(None, 0).await;
+//! let claim = ClaimRef { namespace: "default".into(), name: "led".into(), uid: "1f2e".into() };
+//! let answers = plugin.prepare(plugin.version(), &[claim], Duration::from_secs(45)).await?;
+//! # Ok(())
+//! # }
+//! ```
+
+#![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -19,7 +44,7 @@ use tonic::transport::Channel;
 
 mod calls;
 
-pub(crate) use calls::{Answers, ClaimRef, Device, Version, health_messages};
+pub use calls::{Answers, ClaimRef, Device, Outcome, Version, health_messages};
 
 /// How often the directory is listed.
 const SCAN: Duration = Duration::from_millis(25);
@@ -31,13 +56,17 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// A plugin that is registered.
 #[derive(Debug, Clone)]
-pub(crate) struct Plugin {
-    pub(crate) info: PluginInfo,
-    pub(crate) socket: PathBuf,
-    pub(crate) endpoint: PathBuf,
-    pub(crate) channel: Channel,
-    /// Counts registrations.
-    pub(crate) number: u64,
+pub struct Plugin {
+    /// What it said about itself.
+    pub info: PluginInfo,
+    /// The socket of its registration service.
+    pub socket: PathBuf,
+    /// The socket of its DRA service.
+    pub endpoint: PathBuf,
+    /// The connection to the DRA service.
+    pub channel: Channel,
+    /// Counts registrations, from 1.
+    pub number: u64,
 }
 
 /// Identity of a socket file.
@@ -48,21 +77,25 @@ type Seen = BTreeMap<PathBuf, (Inode, Result<Plugin, RegistrationError>)>;
 #[derive(Debug, Default)]
 struct Shared {
     seen: Mutex<Seen>,
+    /// How many plugins were registered.
     count: watch::Sender<u64>,
+    /// Changes after each attempt to register a plugin, when its result can be seen.
+    attempts: watch::Sender<u64>,
     refuse: AtomicBool,
     refused: watch::Sender<u64>,
 }
 
 /// Watches the registration directory while it runs; forgets everything when it stops.
 #[derive(Debug)]
-pub(crate) struct Kubelet {
+pub struct Kubelet {
     directory: PathBuf,
     shared: Arc<Shared>,
     task: Option<JoinHandle<()>>,
 }
 
 impl Kubelet {
-    pub(crate) fn new(directory: &Path) -> Self {
+    /// One that has not started; `directory` is its `plugins_registry`.
+    pub fn new(directory: &Path) -> Self {
         Self {
             directory: directory.to_owned(),
             shared: Arc::default(),
@@ -70,14 +103,19 @@ impl Kubelet {
         }
     }
 
-    pub(crate) fn start(&mut self) {
+    /// Begins to look for sockets; nothing happens when it does so already.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn start(&mut self) {
         if self.task.is_none() {
             let work = watch_directory(self.directory.clone(), Arc::clone(&self.shared));
             self.task = Some(tokio::spawn(work));
         }
     }
 
-    pub(crate) async fn stop(&mut self) {
+    /// Ends, and forgets all plugins.
+    pub async fn stop(&mut self) {
         if let Some(task) = self.task.take() {
             task.abort();
             let _ = task.await;
@@ -86,23 +124,23 @@ impl Kubelet {
     }
 
     /// Whether plugins are notified that their registration failed.
-    pub(crate) fn refuse(&self, on: bool) {
+    pub fn refuse(&self, on: bool) {
         self.shared.refuse.store(on, Ordering::Relaxed);
     }
 
     /// How many registrations succeeded so far.
-    pub(crate) fn registrations(&self) -> u64 {
+    pub fn registrations(&self) -> u64 {
         *self.shared.count.borrow()
     }
 
     /// How many were refused so far.
-    pub(crate) fn refusals(&self) -> u64 {
+    pub fn refusals(&self) -> u64 {
         *self.shared.refused.borrow()
     }
 
     /// The registration of a driver, or of any driver, that a kubelet uses: the newest with a running process, else the
     /// newest.
-    pub(crate) fn plugin(&self, driver: Option<&str>) -> Option<Plugin> {
+    pub fn plugin(&self, driver: Option<&str>) -> Option<Plugin> {
         let seen = self.shared.seen.lock();
         let plugins = seen.values().filter_map(|(_, result)| result.as_ref().ok());
         let mut plugins: Vec<&Plugin> = plugins
@@ -118,8 +156,24 @@ impl Kubelet {
         found.map(|plugin| (*plugin).clone())
     }
 
+    /// Waits for a plugin that [`Kubelet::plugin`] finds, registered after the first `before` registrations.
+    pub async fn registered(&self, driver: Option<&str>, before: u64) -> Plugin {
+        let mut attempts = self.shared.attempts.subscribe();
+        loop {
+            attempts.borrow_and_update();
+            let found = self.plugin(driver);
+            if let Some(plugin) = found.filter(|plugin| plugin.number > before) {
+                return plugin;
+            }
+            if attempts.changed().await.is_err() {
+                // The sender is in `self`.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
     /// Why sockets are not registered, one line each.
-    pub(crate) fn problems(&self) -> Vec<String> {
+    pub fn problems(&self) -> Vec<String> {
         let seen = self.shared.seen.lock();
         let line =
             |(path, (_, result)): (&PathBuf, &(Inode, Result<Plugin, RegistrationError>))| {
@@ -130,14 +184,14 @@ impl Kubelet {
     }
 
     /// The drivers that are registered.
-    pub(crate) fn drivers(&self) -> BTreeSet<String> {
+    pub fn drivers(&self) -> BTreeSet<String> {
         let seen = self.shared.seen.lock();
         let plugins = seen.values().filter_map(|(_, result)| result.as_ref().ok());
         plugins.map(|plugin| plugin.info.name.clone()).collect()
     }
 
     /// All sockets of the directory, with or without a listener.
-    pub(crate) fn sockets(&self) -> Vec<PathBuf> {
+    pub fn sockets(&self) -> Vec<PathBuf> {
         sockets(&self.directory).into_keys().collect()
     }
 }
@@ -178,6 +232,7 @@ async fn watch_directory(directory: PathBuf, shared: Arc<Shared>) {
                 shared.count.send_modify(|count| *count += 1);
             }
             shared.seen.lock().insert(path, (inode, result));
+            shared.attempts.send_modify(|count| *count += 1);
         }
         tokio::time::sleep(SCAN).await;
     }
@@ -232,7 +287,7 @@ enum RegistrationError {
     /// The method, and the gRPC status that answered it.
     #[error("{0}: {text}", text = calls::status_text(.1))]
     Call(&'static str, Box<tonic::Status>),
-    #[error("refused by the conformance kit")]
+    #[error("refused for a test")]
     Refused,
     #[error("plugin type {0:?} is not {expected:?}", expected = DRA_PLUGIN_TYPE)]
     Type(String),

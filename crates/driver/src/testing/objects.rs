@@ -1,0 +1,411 @@
+//! The objects of a test's API, with what a driver can notice of an API server's rules.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use allot_apimachinery::gvk::{GroupKind, GroupResource};
+use allot_apimachinery::status::Status;
+use allot_model::features::Features;
+use allot_model::{GROUP, Kind, Version, convert, defaults, strategy, validate};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::apply;
+
+/// How many changes a watch can be behind.
+const KEPT_CHANGES: usize = 4096;
+
+/// A resource: group (empty for the core group), version and plural name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Resource {
+    pub(super) group: String,
+    pub(super) version: String,
+    pub(super) plural: String,
+}
+
+impl Resource {
+    /// Resources whose rules are known.
+    fn kind(&self) -> Option<Kind> {
+        let mut kinds = Kind::ALL.into_iter();
+        kinds.find(|kind| self.group == GROUP && kind.plural() == self.plural)
+    }
+
+    pub(super) fn named(&self) -> GroupResource {
+        GroupResource {
+            group: self.group.clone(),
+            resource: self.plural.clone(),
+        }
+    }
+}
+
+/// An object's place.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    pub(super) resource: Resource,
+    /// Empty for the whole cluster.
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+/// What a write is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    Main,
+    Status,
+}
+
+/// How a PATCH changes an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Patch {
+    /// A JSON merge patch.
+    Merge,
+    /// A server-side apply by this field manager.
+    Apply(String),
+}
+
+/// A change of an object; one of the two is there.
+#[derive(Debug, Clone)]
+pub(super) struct Change {
+    pub(super) revision: u64,
+    pub(super) key: Key,
+    pub(super) before: Option<Value>,
+    pub(super) after: Option<Value>,
+}
+
+#[derive(Debug)]
+struct Content {
+    revision: u64,
+    objects: BTreeMap<Key, Value>,
+    changes: VecDeque<Change>,
+    applied: apply::Owned,
+}
+
+/// All objects, and their last changes.
+#[derive(Debug)]
+pub(super) struct Objects {
+    content: Mutex<Content>,
+    revision: watch::Sender<u64>,
+}
+
+/// Unlike any other in this process.
+pub(super) fn new_uid() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("{:08x}-0000-4000-8000-{number:012x}", std::process::id())
+}
+
+impl Objects {
+    pub(super) fn new() -> Self {
+        let content = Content {
+            revision: 1,
+            objects: BTreeMap::new(),
+            changes: VecDeque::new(),
+            applied: apply::Owned::default(),
+        };
+        Self {
+            content: Mutex::new(content),
+            revision: watch::channel(1).0,
+        }
+    }
+
+    /// Changes with every change of an object.
+    pub(super) fn revisions(&self) -> watch::Receiver<u64> {
+        self.revision.subscribe()
+    }
+
+    pub(super) fn get(&self, key: &Key) -> Result<Value, Status> {
+        self.content.lock().get(key)
+    }
+
+    /// Objects of a resource, in one namespace or in all, and the revision of that list.
+    pub(super) fn list(&self, resource: &Resource, namespace: &str) -> (Vec<Value>, u64) {
+        let content = self.content.lock();
+        let objects = content.objects.iter().filter(|(key, _)| {
+            key.resource == *resource && (namespace.is_empty() || key.namespace == namespace)
+        });
+        let objects = objects.map(|(_, object)| object.clone()).collect();
+        (objects, content.revision)
+    }
+
+    /// Changes after a revision.
+    ///
+    /// # Errors
+    /// Some of them are not kept any longer.
+    pub(super) fn changes(&self, after: u64) -> Result<Vec<Change>, Status> {
+        let content = self.content.lock();
+        let oldest = content.changes.front().map(|change| change.revision);
+        let forgotten = content.changes.len() == KEPT_CHANGES
+            && oldest.is_some_and(|oldest| after + 1 < oldest);
+        if forgotten {
+            return Err(Status::failure(410, "Expired", "too old resource version"));
+        }
+        let newer = content.changes.iter();
+        Ok(newer
+            .filter(|change| change.revision > after)
+            .cloned()
+            .collect())
+    }
+
+    pub(super) fn create(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        object: Value,
+    ) -> Result<Value, Status> {
+        let mut content = self.content.lock();
+        let created = content.create(resource, namespace, object)?;
+        self.revision.send_replace(content.revision);
+        Ok(created)
+    }
+
+    pub(super) fn replace(&self, key: &Key, object: Value, part: Part) -> Result<Value, Status> {
+        let mut content = self.content.lock();
+        let stored = content.replace(key, object, part)?;
+        self.revision.send_replace(content.revision);
+        Ok(stored)
+    }
+
+    pub(super) fn patch(
+        &self,
+        key: &Key,
+        patch: &Value,
+        how: &Patch,
+        part: Part,
+    ) -> Result<Value, Status> {
+        let mut content = self.content.lock();
+        let stored = content.patch(key, patch, how, part)?;
+        self.revision.send_replace(content.revision);
+        Ok(stored)
+    }
+
+    pub(super) fn delete(&self, key: &Key, options: &Value) -> Result<Value, Status> {
+        let mut content = self.content.lock();
+        let deleted = content.delete(key, options)?;
+        self.revision.send_replace(content.revision);
+        Ok(deleted)
+    }
+}
+
+impl Content {
+    fn get(&self, key: &Key) -> Result<Value, Status> {
+        let found = self.objects.get(key).cloned();
+        found.ok_or_else(|| Status::not_found(&key.resource.named(), &key.name))
+    }
+
+    fn create(
+        &mut self,
+        resource: &Resource,
+        namespace: &str,
+        mut object: Value,
+    ) -> Result<Value, Status> {
+        if !object["metadata"].is_object() {
+            return Err(Status::bad_request("the object has no metadata"));
+        }
+        let metadata = &object["metadata"];
+        let name = match (metadata["name"].as_str(), metadata["generateName"].as_str()) {
+            (Some(name), _) if !name.is_empty() => name.to_owned(),
+            (_, Some(prefix)) if !prefix.is_empty() => format!("{prefix}{:05}", self.revision),
+            _ => return Err(Status::bad_request("name or generateName is required")),
+        };
+        let key = Key {
+            resource: resource.clone(),
+            namespace: namespace.to_owned(),
+            name,
+        };
+        if self.objects.contains_key(&key) {
+            return Err(Status::already_exists(&resource.named(), &key.name));
+        }
+        let now = now();
+        object["metadata"]["name"] = json!(key.name);
+        if !namespace.is_empty() {
+            object["metadata"]["namespace"] = json!(namespace);
+        }
+        object["metadata"]["uid"] = json!(new_uid());
+        object["metadata"]["creationTimestamp"] = json!(now.to_string());
+        if let Some(kind) = resource.kind() {
+            let features = Features::default();
+            defaults::default(kind, Version::V1, &mut object, now);
+            strategy::prepare_for_create(kind, &mut object, &features);
+            let errors = validate::create(kind, &object, &features);
+            refuse(kind, &key.name, &errors)?;
+            convert::normalize(kind, &mut object);
+        }
+        Ok(self.store(key, None, object))
+    }
+
+    fn replace(&mut self, key: &Key, mut object: Value, part: Part) -> Result<Value, Status> {
+        let old = self.get(key)?;
+        for field in ["uid", "resourceVersion"] {
+            let (sent, stored) = (&object["metadata"][field], &old["metadata"][field]);
+            if sent.as_str().is_some_and(|sent| !sent.is_empty()) && sent != stored {
+                let cause = "the object has been modified; please apply your changes to the latest version and try again";
+                return Err(Status::conflict(&key.resource.named(), &key.name, cause));
+            }
+        }
+        if !object["metadata"].is_object() {
+            return Err(Status::bad_request("the object has no metadata"));
+        }
+        let fixed = [
+            "name",
+            "namespace",
+            "uid",
+            "creationTimestamp",
+            "resourceVersion",
+            "deletionTimestamp",
+        ];
+        for field in fixed {
+            match old["metadata"].get(field) {
+                Some(value) => object["metadata"][field] = value.clone(),
+                None => drop(
+                    object["metadata"]
+                        .as_object_mut()
+                        .map(|it| it.remove(field)),
+                ),
+            }
+        }
+        match key.resource.kind() {
+            Some(kind) => {
+                let (features, now) = (Features::default(), now());
+                defaults::default(kind, Version::V1, &mut object, now);
+                match part {
+                    Part::Main => {
+                        strategy::prepare_for_update(kind, &mut object, &old, &features, now);
+                    }
+                    Part::Status => {
+                        strategy::prepare_for_status_update(kind, &mut object, &old, &features);
+                    }
+                }
+                let errors = match part {
+                    Part::Main => validate::update(kind, &object, &old, &features),
+                    Part::Status => validate::status_update(kind, &object, &old),
+                };
+                refuse(kind, &key.name, &errors)?;
+                convert::normalize(kind, &mut object);
+            }
+            None if part == Part::Status => {
+                let status = object["status"].take();
+                object = old.clone();
+                object["status"] = status;
+            }
+            None => {}
+        }
+        let finalizers = object["metadata"]["finalizers"].as_array();
+        let is_held = finalizers.is_some_and(|finalizers| !finalizers.is_empty());
+        if old["metadata"]["deletionTimestamp"].is_string() && !is_held {
+            self.remove(key, old);
+            return Ok(object);
+        }
+        match object == old {
+            // As in an API server, nothing is written then.
+            true => Ok(old),
+            false => Ok(self.store(key.clone(), Some(old), object)),
+        }
+    }
+
+    fn patch(
+        &mut self,
+        key: &Key,
+        patch: &Value,
+        how: &Patch,
+        part: Part,
+    ) -> Result<Value, Status> {
+        let old = match (self.objects.get(key), how) {
+            (Some(old), _) => old.clone(),
+            (None, Patch::Apply(_)) if part == Part::Main => {
+                return self.create(&key.resource, &key.namespace, patch.clone());
+            }
+            (None, _) => return self.get(key),
+        };
+        let mut object = old.clone();
+        match how {
+            Patch::Merge => {
+                apply::merge(&mut object, patch);
+                self.replace(key, object, part)
+            }
+            Patch::Apply(manager) => {
+                let uid = &patch["metadata"]["uid"];
+                if uid.is_string() && *uid != old["metadata"]["uid"] {
+                    let cause =
+                        "Precondition failed: UID in precondition is not that of the object";
+                    return Err(Status::conflict(&key.resource.named(), &key.name, cause));
+                }
+                let mut applied = self.applied.clone();
+                applied.apply(&mut object, patch, key, manager);
+                let stored = self.replace(key, object, part)?;
+                // What is refused changes no owner either.
+                self.applied = applied;
+                Ok(stored)
+            }
+        }
+    }
+
+    fn delete(&mut self, key: &Key, options: &Value) -> Result<Value, Status> {
+        let mut object = self.get(key)?;
+        for field in ["uid", "resourceVersion"] {
+            let wanted = &options["preconditions"][field];
+            if wanted.is_string() && *wanted != object["metadata"][field] {
+                let cause = format!("Precondition failed: {field} in precondition: {wanted}");
+                return Err(Status::conflict(&key.resource.named(), &key.name, &cause));
+            }
+        }
+        let finalizers = object["metadata"]["finalizers"].as_array();
+        if finalizers.is_some_and(|finalizers| !finalizers.is_empty()) {
+            let old = object.clone();
+            object["metadata"]["deletionTimestamp"] = json!(now().to_string());
+            return Ok(self.store(key.clone(), Some(old), object));
+        }
+        self.remove(key, object.clone());
+        Ok(object)
+    }
+
+    fn store(&mut self, key: Key, before: Option<Value>, mut object: Value) -> Value {
+        self.revision += 1;
+        object["metadata"]["resourceVersion"] = json!(self.revision.to_string());
+        self.objects.insert(key.clone(), object.clone());
+        self.record(key, before, Some(object.clone()));
+        object
+    }
+
+    fn remove(&mut self, key: &Key, before: Value) {
+        self.revision += 1;
+        self.objects.remove(key);
+        self.applied.forget(key);
+        self.record(key.clone(), Some(before), None);
+    }
+
+    fn record(&mut self, key: Key, before: Option<Value>, after: Option<Value>) {
+        if self.changes.len() == KEPT_CHANGES {
+            self.changes.pop_front();
+        }
+        let revision = self.revision;
+        self.changes.push_back(Change {
+            revision,
+            key,
+            before,
+            after,
+        });
+    }
+}
+
+fn now() -> Timestamp {
+    let now = Timestamp::now();
+    // Times of objects have whole seconds.
+    Timestamp::from_second(now.as_second()).unwrap_or(now)
+}
+
+fn refuse(
+    kind: Kind,
+    name: &str,
+    errors: &allot_apimachinery::field::ErrorList,
+) -> Result<(), Status> {
+    if errors.is_empty() {
+        return Ok(());
+    }
+    let kind = GroupKind {
+        group: GROUP.to_owned(),
+        kind: kind.name().to_owned(),
+    };
+    Err(Status::invalid(&kind, name, errors))
+}
