@@ -140,11 +140,10 @@ fn eviction(args: &Args) -> anyhow::Result<Eviction> {
         &args.eviction_soft_grace_period,
         &args.eviction_minimum_reclaim,
     );
-    Ok(Eviction {
-        max_pod_grace: Duration::from_secs(args.eviction_max_pod_grace_period.into()),
-        transition: args.eviction_pressure_transition_period,
-        ..eviction.context("--eviction-soft-grace-period")?
-    })
+    let mut eviction = eviction.context("--eviction-soft-grace-period")?;
+    eviction.max_pod_grace = Duration::from_secs(args.eviction_max_pod_grace_period.into());
+    eviction.transition = args.eviction_pressure_transition_period;
+    Ok(eviction)
 }
 
 fn processes(text: &str) -> Result<i64, String> {
