@@ -75,6 +75,8 @@ fn a_claim_is_deallocated_when_the_pod_that_it_was_left_to_is_deleted() {
     let mut fixture = contested(json!({}), json!({}));
     let time = fixture.time();
     assert!(fixture.core.schedule_one(time));
+    let first = Outcome(fixture.core.take_actions());
+    assert_eq!(first.deallocated(), None, "{}", first.message());
     let q: Box<Pod> = fixture.object(json!({
         "metadata": {"name": "q", "namespace": "ns", "uid": "uid-q"}, "spec": {"containers": []},
     }));
