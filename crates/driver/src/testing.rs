@@ -60,10 +60,18 @@ use tempfile::TempDir;
 
 use crate::{Builder, ClaimRef, Driver, Failure, Plugin, boot};
 
+#[expect(
+    clippy::result_large_err,
+    reason = "a refusal is what the API answers with, and tests are not measured"
+)]
 mod api;
 mod apply;
 mod claim;
 mod error;
+#[expect(
+    clippy::result_large_err,
+    reason = "a refusal is what the API answers with, and tests are not measured"
+)]
 mod objects;
 mod prepared;
 mod published;
