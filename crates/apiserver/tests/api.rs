@@ -4,6 +4,7 @@ mod api {
     pub mod access;
     pub mod answers;
     pub mod bootstrap;
+    pub mod certificates;
     pub mod clients;
     pub mod conformance;
     pub mod definitions;

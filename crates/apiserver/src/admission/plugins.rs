@@ -32,6 +32,8 @@ plugins! {
     CertificateSigning: on,
     /// No certificate for the group `system:masters`.
     CertificateSubjectRestriction: on,
+    /// Writing the trust bundle of a signer needs the permission for that signer.
+    ClusterTrustBundleAttest: on,
     /// Sets the default class of an Ingress.
     DefaultIngressClass: on,
     /// Sets the default class of a PersistentVolumeClaim.
@@ -88,11 +90,10 @@ impl Plugin {
 
 /// Plugins of kube-apiserver that do not exist here: their function is elsewhere, or not
 /// implemented.
-const OTHERS: [&str; 15] = [
+const OTHERS: [&str; 14] = [
     "AlwaysAdmit",
     "AlwaysDeny",
     "AlwaysPullImages",
-    "ClusterTrustBundleAttest",
     "DenyServiceExternalIPs",
     "EventRateLimit",
     "ExtendedResourceToleration",
