@@ -227,7 +227,9 @@ async fn run_plugins(
         node::restrict(core, attributes, object).await?;
     }
     if attributes.operation == Operation::Create
-        && attributes.resource.group == "certificates.k8s.io"
+        && attributes
+            .resource
+            .is("certificates.k8s.io", "certificatesigningrequests")
     {
         certificates::set_requester(attributes.user, object);
     }

@@ -140,7 +140,7 @@ fn places(group: &str, version: &str) -> (u32, u32) {
         (_, "v1") | ("resource.k8s.io", "v1beta2") => 15,
         ("admissionregistration.k8s.io", "v1beta1") => 12,
         ("scheduling.k8s.io", "v1alpha2") => 2,
-        ("resource.k8s.io", "v1alpha3") => 1,
+        ("certificates.k8s.io", "v1alpha1") | ("resource.k8s.io", "v1alpha3") => 1,
         _ => 9,
     };
     (place, version)

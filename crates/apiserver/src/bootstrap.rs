@@ -160,7 +160,7 @@ async fn run(server: &Server) -> Result<()> {
             ensure(&*server.0.backend, collection, key, object, manager)
         });
     futures::future::try_join_all(writes).await?;
-    let mut roles = policy::objects();
+    let mut roles = policy::objects(&server.0.config.features);
     inherit(server, &mut roles).await?;
     let roles = roles.into_iter().map(|(plural, role)| async move {
         let key = match meta(&role, "namespace") {

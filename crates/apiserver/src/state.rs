@@ -41,7 +41,7 @@ pub struct ServerState {
 impl ServerState {
     /// Creates the state for a backend, with the built-in resources that the options select.
     pub fn new(backend: Arc<dyn Backend>, config: Config) -> Self {
-        let registry = builtin::registry(&config.runtime_config, config.features.release());
+        let registry = builtin::registry_with(&config.runtime_config, &config.features);
         for version in config.runtime_config.missing(&registry) {
             tracing::warn!(
                 version,

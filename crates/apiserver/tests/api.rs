@@ -5,6 +5,7 @@ mod api {
     pub mod answers;
     pub mod authorizers;
     pub mod bootstrap;
+    pub mod certificates;
     pub mod clients;
     pub mod conformance;
     pub mod definitions;

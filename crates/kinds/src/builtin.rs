@@ -7,7 +7,7 @@
 //! Other modules name no kind; they read the rules of the resource at hand. To add a kind, write its file and add it to
 //! `KINDS` of its group.
 
-use allot_model::features::Release;
+use allot_model::features::{Features, Release};
 
 use crate::registry::{Builtin, Registry, RuntimeConfig};
 
@@ -85,6 +85,14 @@ pub fn registry(config: &RuntimeConfig, release: Release) -> Registry {
     let newer =
         resources.filter_map(|resource| resource::release::in_release(resource, config, release));
     Registry::new(newer.chain(resource::release::resources(config, release)))
+}
+
+/// The same with the kinds of features that are on alone.
+pub fn registry_with(config: &RuntimeConfig, features: &Features) -> Registry {
+    let mut registry = registry(config, features.release());
+    let off = all().filter(|kind| kind.gate.is_some_and(|gate| !features.enabled(gate)));
+    off.for_each(|kind| registry.remove(kind.group, kind.plural));
+    registry
 }
 
 #[cfg(test)]

@@ -1,13 +1,15 @@
-//! Permissions about certificate signing requests, and names that may not be requested: the plugins
-//! CertificateApproval, CertificateSigning and CertificateSubjectRestriction.
+//! Permissions about certificate signing requests, trust bundles and pod certificates, and names that may not be requested:
+//! the plugins CertificateApproval, CertificateSigning, CertificateSubjectRestriction and ClusterTrustBundleAttest.
 
+use allot_apimachinery::Status;
+use allot_apimachinery::field::{Error, ErrorList, Path};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::Admission;
 use super::plugins::Plugin;
-use super::{Attributes, Operation, enabled, forbidden};
+use super::{Attributes, Operation, enabled, escalation, forbidden};
 use crate::auth::{AuthorizerAttributes, certificate};
 use crate::error::Result;
 use crate::identity::{MASTERS, User};
@@ -27,8 +29,11 @@ pub(super) async fn check(
     request: &Value,
 ) -> Result<()> {
     let resource = attributes.resource;
-    if !resource.is(GROUP, "certificatesigningrequests") {
-        return Ok(());
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        (GROUP, "certificatesigningrequests") => {}
+        (GROUP, "clustertrustbundles") => return attest(core, attributes, request).await,
+        (GROUP, "podcertificaterequests") => return sign(core, attributes, request).await,
+        _ => return Ok(()),
     }
     let signer = text(request, &["spec", "signerName"]);
     let (plugin, verb) = match (attributes.operation, attributes.subresource) {
@@ -72,6 +77,40 @@ pub(super) async fn check(
     }
     let why = format!("user not permitted to {verb} requests with signerName {signer:?}");
     Err(forbidden(attributes, &why))
+}
+
+/// Who writes the trust bundle of a signer speaks for the signer.
+async fn attest(core: &Admission, attributes: &Attributes<'_>, bundle: &Value) -> Result<()> {
+    let signer = text(bundle, &["spec", "signerName"]);
+    let writes = matches!(attributes.operation, Operation::Create | Operation::Update);
+    if signer.is_empty() || !writes || !enabled(core, Plugin::ClusterTrustBundleAttest) {
+        return Ok(());
+    }
+    let unchanged = |old: &Value| escalation::only_collected(old, bundle);
+    if attributes.old.is_some_and(unchanged) || may(core, attributes, "attest", signer).await? {
+        return Ok(());
+    }
+    let why = format!("user not permitted to attest for signerName {signer:?}");
+    Err(forbidden(attributes, &why))
+}
+
+/// The status of a pod certificate request is its signer's. Upstream checks it together with the fields.
+async fn sign(core: &Admission, attributes: &Attributes<'_>, request: &Value) -> Result<()> {
+    let old = attributes.old.unwrap_or(&Value::Null);
+    let changes = attributes.operation == Operation::Update && attributes.subresource == "status";
+    if !changes || escalation::is_same(&old["status"], &request["status"]) {
+        return Ok(());
+    }
+    let signer = text(old, &["spec", "signerName"]);
+    if may(core, attributes, "sign", signer).await? {
+        return Ok(());
+    }
+    let user = &attributes.user.name;
+    let why = format!("User {user:?} is not permitted to \"sign\" for signer {signer:?}");
+    let path = Path::new("spec").child("signerName");
+    let errors: ErrorList = [Error::forbidden(&path, why)].into();
+    let kind = attributes.resource.group_kind();
+    Err(Status::invalid(&kind, attributes.name, &errors).into())
 }
 
 /// The user may do it for the signer, or for all of its domain.

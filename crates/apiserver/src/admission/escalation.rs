@@ -163,7 +163,7 @@ fn aggregates(role: &Value) -> bool {
 }
 
 /// Only fields of the garbage collector change.
-fn only_collected(old: &Value, new: &Value) -> bool {
+pub(super) fn only_collected(old: &Value, new: &Value) -> bool {
     let rest = |object: &Value| {
         let mut object = object.clone();
         if let Some(metadata) = object["metadata"].as_object_mut() {
@@ -180,6 +180,11 @@ fn only_collected(old: &Value, new: &Value) -> bool {
         object
     };
     rest(old) == rest(new)
+}
+
+/// Two values are the same, also if one is absent and the other one empty.
+pub(super) fn is_same(one: &Value, other: &Value) -> bool {
+    one == other || is_empty(one) && is_empty(other)
 }
 
 /// Go's comparison does not distinguish an empty list from an absent one.

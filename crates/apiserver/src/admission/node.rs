@@ -4,6 +4,7 @@
 //! cannot see, is checked here. Rules and texts are those of upstream's plugin/pkg/admission/noderestriction. Of a
 //! ResourceSlice only the node is checked, not its pool, as in upstream.
 
+mod pod_certificates;
 mod pods;
 mod tokens;
 
@@ -82,6 +83,9 @@ pub(super) async fn restrict(
             own_name(attributes, node, object, why)
         }
         ("resource.k8s.io", "resourceslices", _) => slice(attributes, node, object),
+        ("certificates.k8s.io", "podcertificaterequests", _) => {
+            pod_certificates::restrict(core, attributes, node, object).await
+        }
         // AllowInsecureKubeletCertificateSigningRequests was the rule before 1.31.
         ("certificates.k8s.io", "certificatesigningrequests", _)
             if core.config.features.release() >= Release::new(31) =>

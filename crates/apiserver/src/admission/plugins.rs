@@ -32,6 +32,8 @@ plugins! {
     CertificateSigning: on,
     /// No certificate for the group `system:masters`.
     CertificateSubjectRestriction: on,
+    /// Writing the trust bundle of a signer needs the permission for that signer.
+    ClusterTrustBundleAttest: on,
     /// Sets the default class of an Ingress.
     DefaultIngressClass: on,
     /// Sets the default class of a PersistentVolumeClaim.
@@ -112,8 +114,7 @@ impl Plugin {
 
 /// Plugins of kube-apiserver that do not exist here: their function is elsewhere, or not
 /// implemented.
-const OTHERS: [&str; 4] = [
-    "ClusterTrustBundleAttest",
+const OTHERS: [&str; 3] = [
     "ImagePolicyWebhook",
     "NamespaceAutoProvision",
     "NodeDeclaredFeatureValidator",

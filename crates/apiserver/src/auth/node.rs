@@ -6,12 +6,12 @@
 //! ```text
 //! node <- pod <- secret, config map, service account, resource claim
 //! node <- pod <- persistent volume claim <- persistent volume <- secret
-//! node <- resource slice, volume attachment
+//! node <- resource slice, volume attachment, pod certificate request
 //! ```
 //!
 //! A mirror pod grants nothing: otherwise its node could create one that refers to any object it wants to read.
 
-use allot_model::features::Release;
+use allot_model::features::{Feature, Release};
 use serde_json::Value;
 
 use super::authorize::AuthorizerAttributes;
@@ -69,7 +69,8 @@ pub(super) async fn decide(
     if !attributes.is_resource {
         return Ok(by_rules(attributes));
     }
-    let release = core.config.features.release();
+    let features = &core.config.features;
+    let release = features.release();
     // AuthorizeNodeWithSelectors.
     let with_selectors = release >= Release::new(32);
     let view = View { core, node };
@@ -81,14 +82,29 @@ pub(super) async fn decide(
         ("", "persistentvolumeclaims" | "persistentvolumes")
         | ("resource.k8s.io", "resourceclaims")
         | ("storage.k8s.io", "volumeattachments") => view.get(attributes).await,
-        ("", "serviceaccounts") => view.account(attributes, release).await,
+        ("", "serviceaccounts") => {
+            // KubeletServiceAccountTokenForCredentialProviders, which is on since then, or this one.
+            let reads =
+                release >= Release::new(34) || features.enabled(Feature::PodCertificateRequest);
+            view.account(attributes, reads).await
+        }
         ("coordination.k8s.io", "leases") => Ok(lease(attributes, node)),
         ("storage.k8s.io", "csinodes") => Ok(csi_node(attributes, node)),
         ("resource.k8s.io", "resourceslices") => view.slice(attributes, with_selectors).await,
         ("", "nodes") if with_selectors => Ok(own_node(attributes, node)),
         ("", "pods") if with_selectors => view.pod(attributes).await,
-        // The feature PodCertificateRequest is off by default, and the resource is not served.
-        ("certificates.k8s.io", "podcertificaterequests") => Ok(no("")),
+        ("certificates.k8s.io", "podcertificaterequests") => {
+            match features.enabled(Feature::PodCertificateRequest) && with_selectors {
+                true => view.pod_certificate(attributes).await,
+                false => Ok(no("")),
+            }
+        }
+        ("certificates.k8s.io", "clustertrustbundles")
+            if features.enabled(Feature::ClusterTrustBundle)
+                && matches!(attributes.verb, "get" | "list" | "watch") =>
+        {
+            Ok(allow())
+        }
         ("", "nodes" | "pods") if matches!(attributes.verb, "get" | "list" | "watch") => {
             Ok(match attributes.subresource.is_empty() {
                 true => allow(),

@@ -6,6 +6,7 @@
 
 use std::sync::OnceLock;
 
+use allot_model::features::{Feature, Features};
 use serde_json::{Value, json};
 
 use super::index::Rule;
@@ -21,8 +22,10 @@ pub const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 /// Default cluster roles.
 const ROLES: &str = include_str!("policy/roles.txt");
 
+type Binding = (&'static str, &'static [(&'static str, &'static str)]);
+
 /// Default cluster role bindings: role (and name of the binding), then `Kind:name` subjects.
-const BINDINGS: &[(&str, &[(&str, &str)])] = &[
+const BINDINGS: &[Binding] = &[
     ("cluster-admin", &[("Group", "system:masters")]),
     ("system:monitoring", &[("Group", "system:monitoring")]),
     ("system:discovery", &[("Group", "system:authenticated")]),
@@ -52,6 +55,29 @@ const BINDINGS: &[(&str, &[(&str, &str)])] = &[
     (
         "system:service-account-issuer-discovery",
         &[("Group", "system:serviceaccounts")],
+    ),
+];
+
+/// Roles of features, in the format of [`ROLES`], and bindings to them.
+static FEATURED: [(Feature, &str, &[Binding]); 2] = [
+    (
+        Feature::ClusterTrustBundle,
+        "system:cluster-trust-bundle-discovery\n  \
+         R | certificates.k8s.io | clustertrustbundles\n\
+         system:controller:kube-apiserver-serving-clustertrustbundle-publisher\n  \
+         attest | certificates.k8s.io | signers | kubernetes.io/kube-apiserver-serving\n  \
+         create update delete list watch | certificates.k8s.io | clustertrustbundles\n  \
+         create patch update | - events.k8s.io | events\n",
+        &[(
+            "system:cluster-trust-bundle-discovery",
+            &[("Group", "system:serviceaccounts")],
+        )],
+    ),
+    (
+        Feature::PodCertificateRequest,
+        "system:controller:podcertificaterequestcleaner\n  \
+         delete get list watch | certificates.k8s.io | podcertificaterequests\n",
+        &[],
     ),
 ];
 
@@ -99,9 +125,9 @@ fn words(text: &str) -> Vec<String> {
         .collect()
 }
 
-fn parse() -> Vec<Role> {
+fn parse(text: &'static str) -> Vec<Role> {
     let mut roles: Vec<Role> = Vec::new();
-    for line in ROLES.lines() {
+    for line in text.lines() {
         let Some(rule) = line.strip_prefix("  ") else {
             let mut parts = line.split_whitespace();
             let Some(name) = parts.next() else { continue };
@@ -153,7 +179,7 @@ fn rule(line: &str) -> Option<Rule> {
 pub fn node_rules() -> &'static [Rule] {
     static RULES: OnceLock<Vec<Rule>> = OnceLock::new();
     RULES.get_or_init(|| {
-        parse()
+        parse(ROLES)
             .into_iter()
             .find(|role| role.name == "system:node")
             .map(|role| role.rules)
@@ -170,11 +196,13 @@ fn default_meta(name: &str) -> Value {
 }
 
 /// All default objects, as (plural, object).
-pub fn objects() -> Vec<(&'static str, Value)> {
+pub fn objects(features: &Features) -> Vec<(&'static str, Value)> {
     const GROUP: &str = "rbac.authorization.k8s.io";
     let mut objects = Vec::new();
     let mut controllers = Vec::new();
-    for role in parse() {
+    let on = FEATURED.iter().filter(|it| features.enabled(it.0));
+    let roles = parse(ROLES).into_iter();
+    for role in roles.chain(on.clone().flat_map(|(_, text, _)| parse(text))) {
         let mut object = json!({"metadata": default_meta(role.name), "rules": null});
         for label in &role.labels {
             let kind = label.strip_prefix("aggregate-to-").unwrap_or(label);
@@ -204,7 +232,7 @@ pub fn objects() -> Vec<(&'static str, Value)> {
     };
     let account =
         |name: &str| json!({"kind": "ServiceAccount", "name": name, "namespace": "kube-system"});
-    for (role, subjects) in BINDINGS {
+    for (role, subjects) in BINDINGS.iter().chain(on.flat_map(|it| it.2)) {
         let subjects = subjects
             .iter()
             .map(|(kind, name)| match *kind {

@@ -3,6 +3,14 @@
 use crate::registry::Builtin;
 
 mod certificate_signing_request;
+mod cluster_trust_bundle;
+mod pem;
+mod pod_certificate_request;
+mod signer;
 
 /// The kinds of the group.
-pub(super) const KINDS: &[&Builtin] = &[&certificate_signing_request::CERTIFICATE_SIGNING_REQUEST];
+pub(super) const KINDS: &[&Builtin] = &[
+    &certificate_signing_request::CERTIFICATE_SIGNING_REQUEST,
+    &cluster_trust_bundle::CLUSTER_TRUST_BUNDLE,
+    &pod_certificate_request::POD_CERTIFICATE_REQUEST,
+];

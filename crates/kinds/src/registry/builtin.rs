@@ -1,7 +1,7 @@
 //! What a built-in kind states of itself.
 
 use allot_apimachinery::gvk::GroupVersion;
-use allot_model::features::Release;
+use allot_model::features::{Feature, Release};
 
 use super::{Resource, Rules, RuntimeConfig, Subresource, Version, collection_name};
 
@@ -20,6 +20,8 @@ pub struct Builtin {
     /// A version that is stored up to and including a release, and that release. Otherwise the first version is: a new version
     /// is stored one release later than it is served, so that the release before can read what is stored.
     pub stored_until: Option<(&'static str, u8)>,
+    /// The feature without which no version is served, whatever is enabled.
+    pub gate: Option<Feature>,
     /// Kind of an object.
     pub kind: &'static str,
     /// Plural name, as in paths.
@@ -96,6 +98,7 @@ pub const BASE: Builtin = Builtin {
     versions: &["v1"],
     since: &[],
     stored_until: None,
+    gate: None,
     kind: "",
     plural: "",
     short: &[],

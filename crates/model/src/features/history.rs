@@ -156,6 +156,10 @@ features! {
     PodLevelResources: needs [], [alpha(32), beta(34, true)];
     /// Changing a running pod's resources (KEP 1287).
     InPlacePodVerticalScaling: needs [], [alpha(27), beta(33, true), locked(35)];
+    /// Certificates of authorities as objects (KEP 3257).
+    ClusterTrustBundle: needs [], [alpha(27), beta(33, false)];
+    /// Certificates of pods (KEP 4317).
+    PodCertificateRequest: needs [], [alpha(34), beta(35, false)];
     /// Streams into pods that begin with the `GET` of a WebSocket take the right to create them as well.
     AuthorizePodWebsocketUpgradeCreatePermission: needs [], [beta(35, true)];
 }

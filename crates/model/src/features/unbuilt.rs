@@ -3,7 +3,7 @@
 use super::{Release, settled};
 
 /// The names of those of 1.36. Setting one is no mistake: all components of a cluster are often given the same gates.
-const NAMES: [&str; 121] = [
+const NAMES: [&str; 119] = [
     "APIResponseCompression",
     "APIServerIdentity",
     "APIServingWithRoutine",
@@ -23,7 +23,6 @@ const NAMES: [&str; 121] = [
     "ClientsPreferCBOR",
     "CloudControllerManagerWatchBasedRoutesReconciliation",
     "CloudControllerManagerWebhook",
-    "ClusterTrustBundle",
     "ClusterTrustBundleProjection",
     "ConcurrentWatchObjectDecode",
     "ConstrainedImpersonation",
@@ -74,7 +73,6 @@ const NAMES: [&str; 121] = [
     "PLEGOnDemandRelist",
     "PersistentVolumeClaimUnusedSinceTime",
     "PodAndContainerStatsFromCRI",
-    "PodCertificateRequest",
     "PodDeletionCost",
     "PodLevelResourceManagers",
     "PodLogsQuerySplitStreams",

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use allot_model::features::Release;
 use allot_store::{Entry, ListOptions};
 use serde_json::Value;
 
@@ -59,11 +58,10 @@ impl View<'_> {
     pub(super) async fn account(
         &self,
         attributes: &AuthorizerAttributes<'_>,
-        release: Release,
+        reads: bool,
     ) -> Result<Decision> {
         if attributes.verb == "get" && attributes.subresource.is_empty() {
-            // KubeletServiceAccountTokenForCredentialProviders.
-            if release < Release::new(34) {
+            if !reads {
                 return Ok(no("not allowed to get service accounts"));
             }
             return self.read(attributes).await;
@@ -96,6 +94,27 @@ impl View<'_> {
                 Ok(allow())
             }
             _ => Ok(no("")),
+        }
+    }
+
+    pub(super) async fn pod_certificate(
+        &self,
+        attributes: &AuthorizerAttributes<'_>,
+    ) -> Result<Decision> {
+        if !attributes.subresource.is_empty() {
+            return Ok(no(
+                "nodes may not access the status subresource of PodCertificateRequests",
+            ));
+        }
+        match attributes.verb {
+            // For which pod it is the plugin NodeRestriction sees.
+            "create" => Ok(allow()),
+            "get" => self.related(attributes).await,
+            "list" | "watch" if selects(attributes, &["spec.nodeName"], self.node) => Ok(allow()),
+            "list" | "watch" => Ok(no(
+                "can only list/watch podcertificaterequests with nodeName field selector",
+            )),
+            verb => Ok(no(format!("nodes may not {verb} podcertificaterequests"))),
         }
     }
 
@@ -152,6 +171,12 @@ impl View<'_> {
             "resourceslices" => {
                 let slice = self.stored(SLICES, name, &OF_SLICE).await?;
                 Ok(node_of_slice(&slice) == self.node)
+            }
+            "podcertificaterequests" => {
+                let collection = "certificates.k8s.io/podcertificaterequests";
+                let key = format!("{namespace}/{name}");
+                let found = self.stored(collection, &key, &["spec.nodeName"]).await?;
+                Ok(text(&found, &["spec", "nodeName"]) == self.node)
             }
             "volumeattachments" => {
                 let collection = "storage.k8s.io/volumeattachments";

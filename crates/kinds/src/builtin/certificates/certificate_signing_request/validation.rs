@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
-use allot_apimachinery::names;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer;
 
+use crate::builtin::certificates::signer;
 use crate::request::Part;
 use crate::validate::{list, text};
 
@@ -41,8 +41,6 @@ const USAGES: [&str; 23] = [
 ];
 /// Shortest lifetime that can be requested.
 const SHORTEST_SECONDS: i64 = 600;
-/// Longest domain of a signer.
-const MAX_DOMAIN: usize = 253;
 /// The signer of the first version of this API.
 const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
 
@@ -77,7 +75,7 @@ pub(super) fn validate(object: &Value, errors: &mut ErrorList) {
         let detail = "the legacy signerName is not allowed via this API version";
         errors.push(Error::invalid(&at, name, detail));
     } else {
-        signer(name, &at, errors);
+        signer::validate(name, &at, errors);
     }
     if let Some(seconds) = spec["expirationSeconds"]
         .as_i64()
@@ -192,42 +190,6 @@ fn parse(request: &str) -> Result<(), RequestError> {
     }
     let parsed = X509CertificationRequest::from_der(&pem.contents).map(drop);
     parsed.map_err(|error| RequestError::Malformed(error.to_string()))
-}
-
-/// A signer's name: a domain and a path.
-fn signer(name: &str, path: &Path, errors: &mut ErrorList) {
-    if name.is_empty() {
-        errors.push(Error::required(path, ""));
-        return;
-    }
-    let segments: Vec<&str> = name.split('/').collect();
-    let [domain, rest] = segments.as_slice() else {
-        let detail =
-            "must be a fully qualified domain and path of the form 'example.com/signer-name'";
-        errors.push(Error::invalid(path, name, detail));
-        return;
-    };
-    if domain.len() > MAX_DOMAIN {
-        errors.push(Error::too_long(path, MAX_DOMAIN));
-    }
-    labels(domain, names::dns1123_label, path, errors);
-    if !domain.contains('.') {
-        let detail = "should be a domain with at least two segments separated by dots";
-        errors.push(Error::invalid(path, *domain, detail));
-    }
-    labels(rest, names::dns1123_subdomain, path, errors);
-}
-
-/// Validates the labels between dots. After the first error the others would have the same message.
-fn labels(whole: &str, check: fn(&str) -> Vec<String>, path: &Path, errors: &mut ErrorList) {
-    let checked = whole.split('.').map(|label| (label, check(label)));
-    let Some((label, texts)) = checked.into_iter().find(|(_, texts)| !texts.is_empty()) else {
-        return;
-    };
-    for detail in texts {
-        let detail = format!("validating label {label:?}: {detail}");
-        errors.push(Error::invalid(path, whole, detail));
-    }
 }
 
 fn conditions(conditions: &[Value], errors: &mut ErrorList) {
