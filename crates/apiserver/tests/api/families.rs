@@ -197,6 +197,34 @@ async fn the_service_of_the_server_has_the_first_family() {
     }
 }
 
+/// The endpoint of the server's own service answers with the request's first line.
+#[tokio::test]
+async fn services_are_reached_at_endpoints_of_ipv6() {
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+    let Ok(listener) = tokio::net::TcpListener::bind("[::1]:0").await else {
+        eprintln!("skipped: this machine has no IPv6");
+        return;
+    };
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut stream = BufReader::new(stream);
+        let mut line = String::new();
+        stream.read_line(&mut line).await.unwrap();
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", line.len());
+        let answer = format!("{head}{line}");
+        stream.write_all(answer.as_bytes()).await.unwrap();
+    });
+    let server = start(&memory(), "fd00:1::/112,10.0.0.0/24", Some(&address)).await;
+    let path = format!("{SERVICES}/kubernetes:https/proxy/a");
+    let (code, answer) = admin(&server, "GET", &path, Value::Null).await;
+    assert_eq!(
+        (code, answer.as_str()),
+        (200, Some("GET /a HTTP/1.1\r\n")),
+        "{answer}"
+    );
+}
+
 /// Another service may have the address while the server's own is deleted and the server is down: it keeps it.
 #[tokio::test]
 async fn regression_the_service_of_the_server_takes_no_address_of_another() {
