@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use allot_apiserver::admission::plugins::Plugin as AdmissionPlugin;
 use allot_apiserver::config::{
-    Config, KubeletClient, NodePorts, ServiceAddresses, transport_security,
+    Config, Family, KubeletClient, NodePorts, ServiceAddresses, transport_security,
 };
 use allot_apiserver::identity::{MASTERS, User};
 use allot_apiserver::keys::TokenKey;
@@ -78,7 +78,7 @@ pub struct Args {
     /// Address of this server in the endpoints of the service `kubernetes`; default that of --listen
     #[arg(long, value_name = "IP")]
     advertise_address: Option<IpAddr>,
-    /// Network of the addresses that services get
+    /// Network of the addresses that services get, or two, of IPv4 and IPv6
     #[arg(long, value_name = "CIDR", default_value_t)]
     service_cluster_ip_range: ServiceAddresses,
     /// Ports that services may open on nodes
@@ -268,7 +268,8 @@ pub async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<R
         address
     };
     let advertised = SocketAddr::new(args.advertise_address.unwrap_or(host.ip()), host.port());
-    let service = IpAddr::V4(args.service_cluster_ip_range.first());
+    check_family(&args.service_cluster_ip_range, advertised.ip())?;
+    let service = args.service_cluster_ip_range.first();
     let mut reached = vec![address.ip(), advertised.ip(), service];
     reached.extend(args.pod_gateway);
     let serving = trust::serving_identity(&authority, &reached)?;
@@ -326,6 +327,18 @@ pub async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<R
         authority,
         task,
     })
+}
+
+/// Clients of the service `kubernetes` could not reach an endpoint of another family.
+fn check_family(services: &ServiceAddresses, advertised: IpAddr) -> anyhow::Result<()> {
+    if services.family() != Family::of(advertised) {
+        bail!(
+            "service IP family \"{}\" must match public address family \"{advertised}\"; \
+             --advertise-address names the latter",
+            services.primary()
+        );
+    }
+    Ok(())
 }
 
 /// The directory of the server when it runs alone.

@@ -175,7 +175,7 @@ async fn run(server: &Server) -> Result<()> {
         kubernetes::run(server, address).await?;
         lease::run(server, address).await?;
     }
-    crate::services::start(&server.0).await?;
+    crate::services::start(&server.0.state).await?;
     crate::apiextensions::start(server.0.state.clone()).await?;
     crate::aggregator::start(server.0.state.clone()).await?;
     tidy(server.0.state.clone());

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
@@ -10,6 +9,7 @@ use crate::identity::User;
 use crate::limits::Limits;
 use crate::registry::RuntimeConfig;
 
+mod addresses;
 mod admission;
 pub mod authentication;
 pub mod authorization;
@@ -20,6 +20,7 @@ pub mod pod_security;
 mod token_webhook;
 mod tokens;
 
+pub use addresses::{Family, RangeError, ServiceAddresses, ServiceRange};
 pub use authentication::Anonymous;
 pub use authorization::AuthorizationMode;
 pub use front_proxy::{FrontProxy, RequestHeaders};
@@ -148,70 +149,6 @@ pub fn transport_security(directives: &[String]) -> Result<Option<http::HeaderVa
     Ok((!directives.is_empty())
         .then(|| http::HeaderValue::from_str(&directives.join("; ")).ok())
         .flatten())
-}
-
-/// An IPv4 network for the addresses of services, as `--service-cluster-ip-range` names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ServiceAddresses {
-    network: u32,
-    bits: u8,
-}
-
-impl ServiceAddresses {
-    /// The address of the service `kubernetes`.
-    pub fn first(&self) -> Ipv4Addr {
-        Ipv4Addr::from_bits(self.network + 1)
-    }
-
-    /// Whether an address is in the network.
-    pub fn has(&self, ip: std::net::IpAddr) -> bool {
-        match ip.to_canonical() {
-            std::net::IpAddr::V4(ip) => {
-                ip.to_bits() & (u32::MAX << (32 - u32::from(self.bits))) == self.network
-            }
-            std::net::IpAddr::V6(_) => false,
-        }
-    }
-
-    /// What services may have: all but the network's own address and that of its broadcasts.
-    pub fn usable(&self) -> RangeInclusive<u32> {
-        let size = 1u32 << (32 - u32::from(self.bits));
-        self.network + 1..=self.network + (size - 2)
-    }
-}
-
-impl Default for ServiceAddresses {
-    fn default() -> Self {
-        ServiceAddresses {
-            network: Ipv4Addr::new(10, 96, 0, 0).to_bits(),
-            bits: 16,
-        }
-    }
-}
-
-impl fmt::Display for ServiceAddresses {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", Ipv4Addr::from_bits(self.network), self.bits)
-    }
-}
-
-impl FromStr for ServiceAddresses {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no IPv4 network such as {}", Self::default());
-        let (address, bits) = text.split_once('/').ok_or_else(wrong)?;
-        let address: Ipv4Addr = address.parse().map_err(|_| wrong())?;
-        let bits: u8 = bits.parse().map_err(|_| wrong())?;
-        // As in kube-apiserver: not so small that no address remains, not more than 20 bits of addresses.
-        if !(12..=30).contains(&bits) {
-            return Err(format!(
-                "{text}: the network must have between 12 and 30 bits"
-            ));
-        }
-        let network = address.to_bits() & (u32::MAX << (32 - u32::from(bits)));
-        Ok(ServiceAddresses { network, bits })
-    }
 }
 
 /// The ports that services may open on nodes, as `--service-node-port-range` names them.

@@ -12,8 +12,6 @@ use std::net::IpAddr;
 use allot_apimachinery::metadata_service::is_metadata_service;
 use tokio::net::TcpStream;
 
-use crate::config::Config;
-
 /// The error for an address that is not dialed; the text is upstream's.
 pub(crate) const REFUSED: &str = "address not allowed";
 
@@ -61,15 +59,6 @@ pub(crate) fn is_own(ip: IpAddr) -> bool {
                 | io::ErrorKind::Unsupported
         ),
     }
-}
-
-/// Whether the address may lead to this host: it is [one of its own](is_own), the advertised one, which may be that of
-/// something in front of the host, or one of the server's range for services, its own service among them.
-pub(crate) fn is_host(config: &Config, ip: IpAddr) -> bool {
-    let ip = ip.to_canonical();
-    config.advertise.map(|own| own.ip()) == Some(ip)
-        || config.service_addresses.has(ip)
-        || is_own(ip)
 }
 
 /// The address from which the host would send to another one. Nothing is sent.

@@ -4,10 +4,14 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use allot_store::{Backend, ListOptions};
+use serde_json::Value;
 
 use crate::error::Result;
 use crate::object::text;
 use crate::select::extract;
+
+/// Addresses and ports, each with the pod that it is said to be.
+pub(crate) type Endpoints = BTreeMap<SocketAddr, Option<String>>;
 
 /// The number of endpoints after which the search ends: as many as Kubernetes' Endpoints objects contain.
 const ENOUGH: usize = 1000;
@@ -25,7 +29,7 @@ pub(crate) async fn ready(
     namespace: &str,
     service: &str,
     port: &str,
-) -> Result<BTreeMap<SocketAddr, Option<String>>> {
+) -> Result<Endpoints> {
     let prefix = format!("{namespace}/");
     let options = ListOptions {
         prefix: &prefix,
@@ -49,7 +53,7 @@ pub(crate) async fn ready(
         }
         let ports = slice["ports"].as_array().into_iter().flatten();
         let mut ports = ports.filter(|it| text(it, &["name"]) == port);
-        let number = |port: &serde_json::Value| u16::try_from(port["port"].as_u64()?).ok();
+        let number = |port: &Value| u16::try_from(port["port"].as_u64()?).ok();
         let Some(number) = ports.find_map(number) else {
             continue;
         };
@@ -67,6 +71,17 @@ pub(crate) async fn ready(
         }
     }
     Ok(found)
+}
+
+/// The endpoints that are asked: those of the service's first family, if it has any.
+pub(crate) fn preferred(service: &Value, found: Endpoints) -> Endpoints {
+    let six = service["spec"]["ipFamilies"][0] == "IPv6";
+    let (first, others): (Endpoints, Endpoints) =
+        found.into_iter().partition(|(at, _)| at.is_ipv6() == six);
+    match first.is_empty() {
+        true => others,
+        false => first,
+    }
 }
 
 #[cfg(test)]
@@ -141,5 +156,21 @@ mod tests {
             found,
             BTreeMap::from([("[2001:db8::1]:80".parse().unwrap(), None)])
         );
+    }
+
+    #[test]
+    fn endpoints_of_the_first_family_are_asked() {
+        let (four, six) = ("10.0.0.1:80", "[2001:db8::1]:80");
+        for (families, found, asked) in [
+            (json!(["IPv4", "IPv6"]), &[four, six][..], four),
+            (json!(["IPv6", "IPv4"]), &[four, six][..], six),
+            (json!(["IPv6"]), &[four][..], four),
+            (json!(null), &[four, six][..], four),
+        ] {
+            let service = json!({"spec": {"ipFamilies": families}});
+            let found = found.iter().map(|it| (it.parse().unwrap(), None));
+            let chosen: Vec<_> = preferred(&service, found.collect()).into_keys().collect();
+            assert_eq!(chosen, [asked.parse().unwrap()], "{families}");
+        }
     }
 }

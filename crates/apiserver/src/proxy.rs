@@ -17,6 +17,7 @@ use crate::endpoints;
 use crate::error::{ApiError, Result};
 use crate::kubelet::{copy_headers, internal, stream_body, target};
 use crate::object::text;
+use crate::services;
 
 /// How long a workload may take to accept a connection.
 const CONNECT: std::time::Duration = std::time::Duration::from_secs(10);
@@ -51,7 +52,7 @@ pub async fn pod(call: &Call<'_>, body: Bytes) -> Result<Response<Body>> {
     match declares(&pod, number) {
         true => pass(call, address, Reach::Host, body).await,
         // Also on its other addresses what listens may be a process of the host.
-        false if dial::is_host(&call.core.config, ip) => Err(refused()),
+        false if services::is_host(call.core, ip).await => Err(refused()),
         false => pass(call, address, Reach::Network, body).await,
     }
 }
@@ -96,6 +97,7 @@ pub async fn service(call: &Call<'_>, body: Bytes) -> Result<Response<Body>> {
         let why = format!("no endpoints available for service {name:?}");
         return Err(unavailable(why));
     }
+    let found = endpoints::preferred(&service, found);
     let own = (call.namespace(), name) == ("default", "kubernetes");
     for (address, pod) in found.into_iter().take(MOST_ENDPOINTS) {
         // Validation keeps the loopback interface out of EndpointSlices; only the server's own service has it.
@@ -112,7 +114,7 @@ pub async fn service(call: &Call<'_>, body: Bytes) -> Result<Response<Body>> {
 /// Whether an endpoint is something else than a process of the server's host. There it must be a pod which has this
 /// address and declares the port, as for a request to the pod itself: the author of a slice must reach no more.
 async fn may_be_asked(call: &Call<'_>, address: SocketAddr, pod: Option<String>) -> Result<bool> {
-    if !dial::is_host(&call.core.config, address.ip()) {
+    if !services::is_host(call.core, address.ip()).await {
         return Ok(true);
     }
     let Some(name) = pod else { return Ok(false) };

@@ -159,6 +159,7 @@ pub(crate) async fn endpoint(
     let endpoints = endpoints::ready(backend, namespace, name, text(wanted, &["name"]))
         .await
         .map_err(|error| error.to_string())?;
+    let endpoints = endpoints::preferred(&service, endpoints);
     let chosen = rand::random_range(0..endpoints.len().max(1));
     let address = endpoints.into_keys().nth(chosen);
     // Endpoints are addresses, and validation keeps the loopback interface out of EndpointSlices.

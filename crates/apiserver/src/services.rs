@@ -3,26 +3,33 @@
 //! The addresses and ports of a service are [reserved](Reserved) until it is stored, so that none is allocated twice
 //! while webhooks run; the objects of kind IPAddress, which show the allocation, follow the services.
 
+mod addresses;
 mod families;
 mod ports;
 mod ranges;
+mod reach;
 mod reserved;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use allot_apimachinery::Status;
-use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::field::ErrorList;
 use allot_apimachinery::gvk::GroupKind;
 use allot_store::{Error as StoreError, ListOptions, Write};
 use serde_json::{Value, json};
 
-use crate::config::ServiceAddresses;
+use crate::config::Family;
 use crate::error::{ApiError, Result};
-use crate::object::{self, meta, text};
+use crate::object::{meta, text};
 use crate::own_objects::{self, ensure};
 use crate::state::ServerState;
 use crate::storage;
+use crate::validate::ip;
 
 const SERVICES: &str = "services";
 const ADDRESSES: &str = "networking.k8s.io/ipaddresses";
@@ -34,6 +41,7 @@ const HEADLESS: &str = "None";
 /// Random picks before every possibility is tried in turn.
 const PICKS: usize = 64;
 
+pub(crate) use reach::is_host;
 pub(crate) use reserved::{Pending, Reserved};
 
 /// Allocates the addresses and ports that a new or changed service needs and does not name, and rejects those of other
@@ -55,13 +63,10 @@ pub(crate) async fn allocate(
     if kind(service) == "ExternalName" {
         drop_internal_policy(service);
     }
-    families::set_defaults(service, old)?;
+    families::set_defaults(&core.config.service_addresses, service, old)?;
     let alone = pending.alone().await;
     let others = others(core, pending, service).await?;
-    let had_address = old.is_some_and(|old| kind(old) != "ExternalName");
-    if kind(service) != "ExternalName" && !had_address {
-        give_address(core, service, &others, dry_run).await?;
-    }
+    addresses::give(core, service, old, &others, dry_run).await?;
     ports::give(&core.config.node_ports, service, old, &others)?;
     Ok(pending.reserve(&alone, service, dry_run))
 }
@@ -96,86 +101,13 @@ fn key(service: &Value) -> String {
     format!("{}/{}", meta(service, "namespace"), meta(service, "name"))
 }
 
-async fn give_address(
-    core: &ServerState,
-    service: &mut Value,
-    others: &[Value],
-    dry_run: bool,
-) -> Result<()> {
-    let named = list(service, "clusterIPs");
-    let named = named
-        .first()
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-        .to_owned();
-    if named == HEADLESS {
-        return Ok(());
-    }
-    let mut taken: BTreeSet<String> = others.iter().flat_map(addresses).collect();
-    let page = core.backend.list(ADDRESSES, ListOptions::default()).await?;
-    taken.extend(page.entries.iter().map(|entry| entry.key.to_string()));
-    let ranges = ranges::current(core).await?;
-    if named.is_empty() {
-        let mut found = ranges.iter().filter_map(|range| free(range, &taken));
-        let address = found.next().ok_or_else(|| {
-            ApiError::from(Status::internal(
-                "failed to allocate a serviceIP: range is full",
-            ))
-        })?;
-        let address = address.to_string();
-        service["spec"]["clusterIPs"] = json!([address]);
-        service["spec"]["clusterIP"] = address.into();
-        return Ok(());
-    }
-    let inside = match named.parse() {
-        Ok(IpAddr::V4(address)) => ranges
-            .iter()
-            .any(|range| range.usable().contains(&address.to_bits())),
-        _ => false,
-    };
-    let why = if inside && taken.contains(&named) && !dry_run {
-        "provided IP is already allocated".to_owned()
-    } else if inside {
-        return Ok(());
-    } else if dry_run {
-        let range = core.config.service_addresses;
-        format!(
-            "the provided IP ({named}) is not in the valid range. The range of valid IPs is {range}"
-        )
-    } else {
-        "the provided network does not match the current range".to_owned()
-    };
-    let detail = format!("failed to allocate IP {named}: {why}");
-    let at = Path::new("spec").child("clusterIPs");
-    Err(invalid(
-        service,
-        ErrorList::from([Error::invalid(&at, &service["spec"]["clusterIPs"], detail)]),
-    ))
-}
-
-/// An address of a range that is not taken.
-fn free(range: &ServiceAddresses, taken: &BTreeSet<String>) -> Option<Ipv4Addr> {
-    let usable = range.usable();
-    // The lower end is for addresses that users choose.
-    let size = usable.end() - usable.start() + 1;
-    let reserved = if size > 16 {
-        (size / 16).clamp(16, 256)
-    } else {
-        0
-    };
-    let upper = usable.start() + reserved..=*usable.end();
-    let found = pick(upper, usable, |number| {
-        taken.contains(&Ipv4Addr::from_bits(number).to_string())
-    });
-    found.map(Ipv4Addr::from_bits)
-}
-
-/// A number that is not taken: at random in the preferred range first, then in order anywhere.
+/// A number that is not taken: at random in the preferred range first, then in order anywhere. That ends after as many
+/// tries as there are taken numbers, however large the range is.
 fn pick(
-    preferred: std::ops::RangeInclusive<u32>,
-    all: std::ops::RangeInclusive<u32>,
-    taken: impl Fn(u32) -> bool,
-) -> Option<u32> {
+    preferred: RangeInclusive<u128>,
+    all: RangeInclusive<u128>,
+    taken: impl Fn(u128) -> bool,
+) -> Option<u128> {
     let picks = if preferred.is_empty() { 0 } else { PICKS };
     (0..picks)
         .map(|_| rand::random_range(preferred.clone()))
@@ -190,15 +122,15 @@ pub(crate) async fn follow(
     before: Option<&Value>,
     after: Option<&Value>,
 ) -> Result<()> {
-    let had: BTreeSet<String> = before.map(addresses).unwrap_or_default();
-    let has: BTreeSet<String> = after.map(addresses).unwrap_or_default();
+    let had: BTreeSet<IpAddr> = before.map(addresses).unwrap_or_default();
+    let has: BTreeSet<IpAddr> = after.map(addresses).unwrap_or_default();
     if let Some(service) = after {
         for address in has.difference(&had) {
-            show_address(core, address, service).await?;
+            show_address(core, *address, service).await?;
         }
     }
     for address in had.difference(&has) {
-        remove(core, ADDRESSES, address).await?;
+        remove(core, ADDRESSES, &address.to_string()).await?;
     }
     if let (Some(gone), None) = (before, after) {
         remove(core, "endpoints", &key(gone)).await?;
@@ -206,44 +138,16 @@ pub(crate) async fn follow(
     Ok(())
 }
 
-/// Brings what an interrupted process left behind in order, and shows the range of addresses.
-pub(crate) async fn start(core: &ServerState) -> Result<()> {
-    let range = core.config.service_addresses.to_string();
-    let now = object::now();
-    let applied = own_objects::applied_condition(
-        "networking.k8s.io/v1",
-        "kubernetes-service-cidr-controller",
-        "Ready",
-        &["lastTransitionTime", "message", "status", "type"],
-    );
-    let cidr = json!({
-        "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
-        "metadata": {"name": ranges::DEFAULT, "managedFields": [applied]},
-        "spec": {"cidrs": [range]},
-        "status": {"conditions": [{
-            "type": "Ready", "status": "True", "lastTransitionTime": now, "reason": "",
-            "message": "Kubernetes default Service CIDR is ready",
-        }]},
-    });
-    let known = core.backend.get(CIDRS, ranges::DEFAULT).await?;
-    let known = known.and_then(|entry| serde_json::from_slice::<Value>(&entry.value).ok());
-    if known.is_none_or(|known| known["spec"] != cidr["spec"]) {
-        remove(core, CIDRS, ranges::DEFAULT).await?;
-        ensure(
-            &*core.backend,
-            CIDRS,
-            ranges::DEFAULT,
-            cidr,
-            own_objects::SERVER,
-        )
-        .await?;
-    }
+/// Brings what an interrupted process left behind in order, and shows the ranges of addresses.
+pub(crate) async fn start(core: &Arc<ServerState>) -> Result<()> {
+    ranges::sync_default(core, true).await?;
+    ranges::keep_default(core.clone());
     let services = core.backend.list(SERVICES, ListOptions::default()).await?;
     let services = services.entries.iter();
     let services: Vec<Value> = services
         .filter_map(|entry| serde_json::from_slice(&entry.value).ok())
         .collect();
-    let used: BTreeSet<String> = services.iter().flat_map(addresses).collect();
+    let used: BTreeSet<IpAddr> = services.iter().flat_map(addresses).collect();
     for entry in core
         .backend
         .list(ADDRESSES, ListOptions::default())
@@ -251,25 +155,21 @@ pub(crate) async fn start(core: &ServerState) -> Result<()> {
         .entries
     {
         let shown: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
-        if shown["metadata"]["labels"][MANAGED_BY.0] == MANAGED_BY.1 && !used.contains(&*entry.key)
-        {
+        let is_used = entry.key.parse().is_ok_and(|ip| used.contains(&ip));
+        if shown["metadata"]["labels"][MANAGED_BY.0] == MANAGED_BY.1 && !is_used {
             remove(core, ADDRESSES, &entry.key).await?;
         }
     }
     for service in &services {
         for address in addresses(service) {
-            show_address(core, &address, service).await?;
+            show_address(core, address, service).await?;
         }
     }
     Ok(())
 }
 
-async fn show_address(core: &ServerState, address: &str, service: &Value) -> Result<()> {
-    let family = if address.contains(':') {
-        "IPv6"
-    } else {
-        "IPv4"
-    };
+async fn show_address(core: &ServerState, address: IpAddr, service: &Value) -> Result<()> {
+    let (address, family) = (address.to_string(), Family::of(address).name());
     let shown = json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "IPAddress",
         "metadata": {
@@ -305,14 +205,20 @@ async fn remove(core: &ServerState, collection: &str, key: &str) -> Result<()> {
     Ok(())
 }
 
-/// The addresses of a service.
-fn addresses(service: &Value) -> BTreeSet<String> {
+/// The addresses of a service. One that was written in an unusual way is the same address.
+fn addresses(service: &Value) -> BTreeSet<IpAddr> {
     let named = list(service, "clusterIPs").iter().filter_map(Value::as_str);
     named
         .chain([text(service, &["spec", "clusterIP"])])
-        .filter(|address| !address.is_empty() && *address != HEADLESS)
-        .map(str::to_owned)
+        .filter_map(|address| Some(ip::sloppy(address)?.to_canonical()))
         .collect()
+}
+
+/// A service without an address of its own.
+fn is_headless(service: &Value) -> bool {
+    list(service, "clusterIPs")
+        .first()
+        .is_some_and(|it| it == HEADLESS)
 }
 
 fn kind(service: &Value) -> &str {

@@ -10,6 +10,7 @@ mod api {
     pub mod conformance;
     pub mod definitions;
     pub mod extensions;
+    pub mod families;
     pub mod faults;
     pub mod hostile;
     pub mod impersonation;

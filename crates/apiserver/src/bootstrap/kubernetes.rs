@@ -4,32 +4,28 @@
 //! the address on which the server listens, whatever it is.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::reconcile;
 use crate::error::Result;
+use crate::own_objects::{self, ensure};
 use crate::server::Server;
+use crate::services;
 
 const KEY: &str = "default/kubernetes";
 /// The port of the service; the server listens on another.
 const PORT: u16 = 443;
 
-/// Updates the service and its endpoints to this run.
+/// How often the service is looked for, as by kube-apiserver.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// Updates the service and its endpoints to this run. A service that is deleted is made again.
 pub(super) async fn run(server: &Server, address: SocketAddr) -> Result<()> {
-    reconcile(
-        server,
-        "services",
-        KEY,
-        service(server, address.port()),
-        |kept, wanted| {
-            // The address and fields that users have added stay.
-            for field in ["ports", "type", "sessionAffinity"] {
-                kept["spec"][field] = wanted["spec"][field].clone();
-            }
-        },
-    )
-    .await?;
+    publish(server, address.port()).await?;
+    keep(server, address.port());
     reconcile(
         server,
         "endpoints",
@@ -51,8 +47,72 @@ pub(super) async fn run(server: &Server, address: SocketAddr) -> Result<()> {
     .await
 }
 
+/// Brings the service up to date, or makes it. Its address may be that of another service, which had it first, or of a range
+/// that is not in use: then there is none until an administrator has solved that, as with kube-apiserver.
+async fn publish(server: &Server, port: u16) -> Result<()> {
+    let (core, wanted) = (&server.0, service(server, port));
+    if core.backend.get("services", KEY).await?.is_some() {
+        return reconcile(server, "services", KEY, wanted, |kept, wanted| {
+            // The address and fields that users have added stay.
+            for field in ["ports", "type", "sessionAffinity"] {
+                kept["spec"][field] = wanted["spec"][field].clone();
+            }
+        })
+        .await;
+    }
+    let mut new = wanted;
+    let allocated = services::allocate(core, &core.services, &mut new, None, false).await;
+    let reserved = match allocated {
+        Ok(reserved) => reserved,
+        Err(error) if error.code() == 422 => {
+            let why = &error.0.message;
+            tracing::warn!("the service kubernetes in the namespace default is not made: {why}");
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
+    ensure(
+        &*core.backend,
+        "services",
+        KEY,
+        new.clone(),
+        own_objects::SERVER,
+    )
+    .await?;
+    services::follow(core, None, Some(&new)).await?;
+    drop(reserved);
+    Ok(())
+}
+
+/// Makes the service again when it is gone, until the server stops.
+fn keep(server: &Server, port: u16) {
+    let (core, shutdown) = (Arc::downgrade(&server.0), server.0.shutdown.clone());
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+            let Some(server) = core.upgrade().map(Server) else {
+                return;
+            };
+            let known = server.0.backend.get("services", KEY).await;
+            if known.is_ok_and(|known| known.is_none())
+                && let Err(error) = publish(&server, port).await
+            {
+                let why = &error.0.message;
+                tracing::warn!(
+                    "the service kubernetes in the namespace default is not made: {why}"
+                );
+            }
+        }
+    });
+}
+
+/// Of the first family, as for kube-apiserver: the address behind it is of one family as well.
 fn service(server: &Server, port: u16) -> Value {
-    let address = server.0.config.service_addresses.first().to_string();
+    let addresses = &server.0.config.service_addresses;
+    let (address, family) = (addresses.first().to_string(), addresses.family().name());
     json!({
         "metadata": {
             "name": "kubernetes", "namespace": "default",
@@ -60,7 +120,7 @@ fn service(server: &Server, port: u16) -> Value {
         },
         "spec": {
             "clusterIP": address, "clusterIPs": [address], "internalTrafficPolicy": "Cluster",
-            "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack", "sessionAffinity": "None", "type": "ClusterIP",
+            "ipFamilies": [family], "ipFamilyPolicy": "SingleStack", "sessionAffinity": "None", "type": "ClusterIP",
             "ports": [{"name": "https", "port": PORT, "protocol": "TCP", "targetPort": port}],
         },
         "status": {"loadBalancer": {}},

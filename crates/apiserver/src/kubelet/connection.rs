@@ -24,8 +24,8 @@ use crate::context::Call;
 use crate::dial::{self, Reach};
 use crate::error::{ApiError, Result};
 use crate::identity::NODE_PREFIX;
-use crate::remote;
 use crate::state::ServerState;
+use crate::{remote, services};
 
 /// How long a kubelet may take to accept a connection.
 const CONNECT: std::time::Duration = std::time::Duration::from_secs(10);
@@ -38,6 +38,16 @@ pub(super) struct Endpoint {
     pub(super) node: String,
     pub(super) host: String,
     pub(super) port: u16,
+}
+
+impl Endpoint {
+    /// Host and port as a URL has them: in brackets if the host is an IPv6 address.
+    fn authority(&self) -> String {
+        match self.host.parse::<std::net::Ipv6Addr>() {
+            Ok(ip) => format!("[{ip}]:{}", self.port),
+            Err(_) => format!("{}:{}", self.host, self.port),
+        }
+    }
 }
 
 /// What a kubelet refused, as a Status.
@@ -79,7 +89,7 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let address = format!("{}:{}", endpoint.host, endpoint.port);
+    let address = endpoint.authority();
     let dial = |error: &dyn std::fmt::Display| {
         let message = format!("Get \"https://{address}\": dial tcp {address}: {error}");
         ApiError::from(Status::internal(&message))
@@ -88,7 +98,7 @@ where
         let stream = dial::connect(&endpoint.host, endpoint.port, Reach::Host).await?;
         let ip = stream.peer_addr()?.ip().to_canonical();
         let client = core.config.kubelet_client.as_ref();
-        let is_host = dial::is_host(&core.config, ip);
+        let is_host = services::is_host(core, ip).await;
         // On the server's own host one kubelet can serve many nodes, and has a certificate for each.
         let by_node = is_host && client.is_none_or(|client| client.ca.is_none());
         let node = ServerName::try_from(endpoint.node.clone()).ok();
@@ -159,7 +169,7 @@ pub(super) async fn send(
     endpoint: &Endpoint,
     mut request: Request<Full<Bytes>>,
 ) -> Result<Response<hyper::body::Incoming>> {
-    let host = format!("{}:{}", endpoint.host, endpoint.port);
+    let host = endpoint.authority();
     request.headers_mut().insert(
         http::header::HOST,
         HeaderValue::from_str(&host).map_err(internal)?,

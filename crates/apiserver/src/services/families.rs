@@ -1,17 +1,21 @@
-//! Which address families a service has. The cluster has one, IPv4; services without an address may name both.
+//! Which address families a service has: those that it names, or those of the cluster.
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use serde_json::{Value, json};
 
 use super::{HEADLESS, invalid, kind, list};
 use crate::builtin::service_address_errors;
+use crate::config::{Family, ServiceAddresses};
 use crate::error::Result;
 use crate::object::text;
+use crate::validate::ip;
 
-const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
-
-/// Fills in the missing IP families of a service.
-pub(super) fn set_defaults(service: &mut Value, old: Option<&Value>) -> Result<()> {
+/// Fills in the missing IP families of a service. `cluster` has the families that services can have addresses of.
+pub(super) fn set_defaults(
+    cluster: &ServiceAddresses,
+    service: &mut Value,
+    old: Option<&Value>,
+) -> Result<()> {
     if kind(service) == "ExternalName" || old.is_some_and(|old| keeps_preference(service, old)) {
         return Ok(());
     }
@@ -32,71 +36,88 @@ pub(super) fn set_defaults(service: &mut Value, old: Option<&Value>) -> Result<(
     }
     let mut errors = fit_policy(service, old);
     let mut families = list(service, "ipFamilies").to_vec();
-    for (index, address) in list(service, "clusterIPs").iter().enumerate() {
-        let address = address.as_str().unwrap_or_default();
-        if address == HEADLESS {
-            break;
-        }
-        if index >= families.len() {
-            if address.contains(':') {
-                let at = Path::new("spec").child("clusterIPs").index(index);
-                let detail = "IPv6 is not configured on this cluster";
-                errors.push(Error::invalid(&at, &service["spec"]["clusterIPs"], detail));
-            } else {
-                families.push("IPv4".into());
-            }
-        }
-    }
+    infer(cluster, service, &mut families, &mut errors);
     if !errors.is_empty() {
         return Err(invalid(service, errors));
     }
-    if headless && !selects {
-        if families.is_empty() {
-            families.push("IPv4".into());
+    let single = service["spec"]["ipFamilyPolicy"] == "SingleStack";
+    // Endpoints of a headless service without a selector can be of families that the cluster does not have.
+    let free = headless && !selects;
+    if !free {
+        let errors = check_families(cluster, service, &families);
+        if !errors.is_empty() {
+            return Err(invalid(service, errors));
         }
-        if families.len() < 2 && service["spec"]["ipFamilyPolicy"] != "SingleStack" {
-            let other = FAMILIES.into_iter().find(|family| families[0] != *family);
-            families.extend(other.map(Value::from));
-        }
-        service["spec"]["ipFamilies"] = families.into();
-        return Ok(());
-    }
-    let path = Path::new("spec");
-    if service["spec"]["ipFamilyPolicy"] == "RequireDualStack" {
-        let detail = "this cluster is not configured for dual-stack services";
-        errors.push(Error::invalid(
-            &path.child("ipFamilyPolicy"),
-            "RequireDualStack",
-            detail,
-        ));
-    }
-    for (index, family) in families.iter().enumerate() {
-        if family != "IPv4" {
-            let detail = "not configured on this cluster";
-            errors.push(Error::invalid(
-                &path.child("ipFamilies").index(index),
-                family,
-                detail,
-            ));
-        }
-    }
-    if !errors.is_empty() {
-        return Err(invalid(service, errors));
     }
     if families.is_empty() {
-        families.push("IPv4".into());
+        families.push(cluster.family().name().into());
+    }
+    if families.len() == 1 && !single && (free || cluster.is_dual_stack()) {
+        let first = Family::named(&families[0]);
+        families.push(first.other().name().into());
     }
     service["spec"]["ipFamilies"] = families.into();
     Ok(())
 }
 
-/// A service that follows the cluster's families, and names no new ones, is not changed.
+/// Adds the families of the addresses that a service names.
+fn infer(
+    cluster: &ServiceAddresses,
+    service: &Value,
+    families: &mut Vec<Value>,
+    errors: &mut ErrorList,
+) {
+    for (index, address) in list(service, "clusterIPs").iter().enumerate() {
+        let address = address.as_str().unwrap_or_default();
+        if address == HEADLESS {
+            break;
+        }
+        // The addresses are valid, and match the families that are there.
+        let Some(ip) = ip::sloppy(address).filter(|_| index >= families.len()) else {
+            continue;
+        };
+        let family = Family::of(ip);
+        if cluster.of(family).is_some() {
+            families.push(family.name().into());
+        } else {
+            let at = Path::new("spec").child("clusterIPs").index(index);
+            let detail = format!("{} is not configured on this cluster", family.name());
+            errors.push(Error::invalid(&at, &service["spec"]["clusterIPs"], detail));
+        }
+    }
+}
+
+/// The errors of a service that needs families which the cluster does not have.
+fn check_families(cluster: &ServiceAddresses, service: &Value, families: &[Value]) -> ErrorList {
+    let (mut errors, path) = (ErrorList::new(), Path::new("spec"));
+    const BOTH: &str = "RequireDualStack";
+    if service["spec"]["ipFamilyPolicy"] == BOTH && !cluster.is_dual_stack() {
+        let detail = "this cluster is not configured for dual-stack services";
+        errors.push(Error::invalid(&path.child("ipFamilyPolicy"), BOTH, detail));
+    }
+    for (index, family) in families.iter().enumerate() {
+        if !cluster.ranges().any(|it| family == it.family().name()) {
+            let at = path.child("ipFamilies").index(index);
+            errors.push(Error::invalid(
+                &at,
+                family,
+                "not configured on this cluster",
+            ));
+        }
+    }
+    errors
+}
+
+/// Whether a service with the preference for two families names no other ones and no other addresses than before: it is not
+/// changed, so that a cluster which gets a second family, or loses it, leaves the service as it is.
 fn keeps_preference(service: &Value, old: &Value) -> bool {
-    let (new, old) = (&service["spec"], &old["spec"]);
-    new["ipFamilyPolicy"] == "PreferDualStack"
-        && ["ipFamilyPolicy", "clusterIPs", "ipFamilies"]
+    let policy = &old["spec"]["ipFamilyPolicy"];
+    service["spec"]["ipFamilyPolicy"] == "PreferDualStack"
+        && (policy.is_null() || policy == "PreferDualStack")
+        && kind(service) == kind(old)
+        && ["clusterIPs", "ipFamilies"]
             .iter()
-            .all(|key| new[key] == old[key])
+            .all(|key| list(service, key) == list(old, key))
 }
 
 /// Checks the numbers of families and addresses against the policy.
@@ -120,7 +141,7 @@ fn fit_policy(service: &mut Value, old: Option<&Value>) -> ErrorList {
             let (now, before) = (list(service, key), list(old, key));
             if single && now == before && now.len() > 1 {
                 service["spec"][key] = json!([now[0]]);
-            } else if !single && now.len() == 1 && before.len() > 1 && now[0] == before[0] {
+            } else if !single && !now.is_empty() && now.len() < before.len() {
                 errors.push(Error::invalid(&at, &policy, detail));
             }
         }

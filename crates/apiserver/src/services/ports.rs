@@ -33,12 +33,11 @@ impl Free<'_> {
 
     /// Takes any port.
     fn any(&mut self) -> Option<i64> {
-        let all = u32::from(*self.range.0.start())..=u32::from(*self.range.0.end());
-        let port = pick(all.clone(), all, |port| {
-            self.taken.contains(&i64::from(port))
-        })?;
-        self.taken.insert(i64::from(port));
-        Some(i64::from(port))
+        let all = u128::from(*self.range.0.start())..=u128::from(*self.range.0.end());
+        let taken = |port| i64::try_from(port).is_ok_and(|port| self.taken.contains(&port));
+        let port = i64::try_from(pick(all.clone(), all, taken)?).ok()?;
+        self.taken.insert(port);
+        Some(port)
     }
 }
 

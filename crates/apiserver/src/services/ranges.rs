@@ -1,49 +1,127 @@
 //! The ranges that services get addresses from: those of the ServiceCIDRs.
 
-use allot_store::ListOptions;
-use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+
+use allot_store::{Entry, Expect, ListOptions, Write};
+use serde_json::{Value, json};
 
 use super::CIDRS;
-use crate::config::ServiceAddresses;
+use crate::config::ServiceRange;
 use crate::error::Result;
-use crate::object::strings;
+use crate::object::{self, strings};
+use crate::own_objects::{self, ensure};
 use crate::state::ServerState;
+use crate::storage;
 
-/// The ServiceCIDR of the server's own range.
-pub(super) const DEFAULT: &str = "kubernetes";
+/// The ServiceCIDR of the server's own ranges.
+const DEFAULT: &str = "kubernetes";
+
+/// How often it is looked for, as by kube-apiserver: it is made again if it was deleted.
+const SYNC_EVERY: Duration = Duration::from_secs(10);
 
 /// The ranges that are in use, the server's own first; a range that is about to be deleted gives no addresses any more.
-pub(super) async fn current(core: &ServerState) -> Result<Vec<ServiceAddresses>> {
-    let own = core.config.service_addresses;
+pub(super) async fn current(core: &ServerState) -> Result<Vec<ServiceRange>> {
     let page = core.backend.list(CIDRS, ListOptions::default()).await?;
+    let own: Vec<ServiceRange> = core.config.service_addresses.ranges().collect();
     let mut ranges = Vec::new();
     if page.entries.iter().all(|entry| &*entry.key != DEFAULT) {
-        ranges.push(own);
+        ranges.extend(&own);
     }
-    for entry in &page.entries {
-        // What the store holds was written by this server as JSON.
-        let cidr: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
-        if is_ready(&cidr) {
-            // Those of IPv6 have no use: services have addresses of IPv4 here.
-            let networks = strings(&cidr["spec"]["cidrs"]);
-            ranges.extend(
-                networks
-                    .iter()
-                    .filter_map(|it| it.parse::<ServiceAddresses>().ok()),
-            );
-        }
-    }
-    ranges.sort_by_key(|range| *range != own);
+    let ready = page.entries.iter().map(|it| stored(it));
+    ranges.extend(ready.filter(is_ready).flat_map(|it| of(&it)));
+    ranges.sort_by_key(|range| !own.contains(range));
     ranges.dedup();
     Ok(ranges)
 }
 
+/// The ranges of all ServiceCIDRs, whether they give addresses or not.
+pub(super) async fn all(core: &ServerState) -> Result<Vec<ServiceRange>> {
+    let page = core.backend.list(CIDRS, ListOptions::default()).await?;
+    Ok(page.entries.iter().flat_map(|it| of(&stored(it))).collect())
+}
+
+fn stored(entry: &Entry) -> Value {
+    // What the store holds was written by this server as JSON.
+    serde_json::from_slice(&entry.value).unwrap_or_default()
+}
+
+/// The ranges of a ServiceCIDR. One that is too large gives no addresses, as for kube-apiserver.
+fn of(cidr: &Value) -> Vec<ServiceRange> {
+    let networks = strings(&cidr["spec"]["cidrs"]);
+    networks.iter().filter_map(|it| it.parse().ok()).collect()
+}
+
+/// The condition Ready of a ServiceCIDR.
+fn ready(cidr: &Value) -> Option<&Value> {
+    let conditions = cidr["status"]["conditions"].as_array()?;
+    conditions.iter().find(|it| it["type"] == "Ready")
+}
+
 /// Whether a ServiceCIDR gives addresses. One without a condition does: its controller may not run.
 fn is_ready(cidr: &Value) -> bool {
-    let conditions = cidr["status"]["conditions"].as_array();
-    let mut conditions = conditions.into_iter().flatten();
     cidr["metadata"]["deletionTimestamp"].is_null()
-        && conditions
-            .find(|it| it["type"] == "Ready")
-            .is_none_or(|it| it["status"] == "True")
+        && ready(cidr).is_none_or(|it| it["status"] == "True")
+}
+
+/// Makes the ServiceCIDR of the server's own ranges, or brings it up to date: one of a single family gets the second. Other
+/// ranges stay as they are, for their addresses are in use; an administrator replaces them.
+pub(super) async fn sync_default(core: &ServerState, starts: bool) -> Result<()> {
+    let ranges = core.config.service_addresses.ranges();
+    let wanted: Vec<String> = ranges.map(|it| it.to_string()).collect();
+    let Some(entry) = core.backend.get(CIDRS, DEFAULT).await? else {
+        let applied = own_objects::applied_condition(
+            "networking.k8s.io/v1",
+            "kubernetes-service-cidr-controller",
+            "Ready",
+            &["lastTransitionTime", "message", "status", "type"],
+        );
+        let cidr = json!({
+            "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
+            "metadata": {"name": DEFAULT, "managedFields": [applied]},
+            "spec": {"cidrs": wanted}, "status": {"conditions": [readiness()]},
+        });
+        return ensure(&*core.backend, CIDRS, DEFAULT, cidr, own_objects::SERVER).await;
+    };
+    let old = stored(&entry);
+    let known = strings(&old["spec"]["cidrs"]);
+    let mut new = old.clone();
+    if wanted.len() == 2 && known.len() == 1 && known[0] == wanted[0] {
+        new["spec"]["cidrs"] = json!(wanted);
+    } else if known != wanted && starts {
+        let (known, wanted) = (known.join(","), wanted.join(","));
+        tracing::warn!(
+            "the default ServiceCIDR {known} does not match --service-cluster-ip-range={wanted}"
+        );
+    } else if known == wanted && is_ready(&old) && ready(&old).is_none() {
+        new["status"]["conditions"] = json!([readiness()]);
+    }
+    if new != old {
+        let expect = Expect::Revision(entry.revision);
+        let write = Write::put(CIDRS, DEFAULT, expect, storage::draft(&new));
+        core.backend.commit(write).await?;
+    }
+    Ok(())
+}
+
+fn readiness() -> Value {
+    json!({
+        "type": "Ready", "status": "True", "lastTransitionTime": object::now(), "reason": "",
+        "message": "Kubernetes default Service CIDR is ready",
+    })
+}
+
+/// Keeps the ServiceCIDR of the server's own ranges until the server stops.
+pub(super) fn keep_default(core: Arc<ServerState>) {
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                () = core.shutdown.cancelled() => return,
+                () = tokio::time::sleep(SYNC_EVERY) => {}
+            }
+            if let Err(error) = sync_default(&core, false).await {
+                tracing::warn!(error = %error.0.message, "the default ServiceCIDR is not kept");
+            }
+        }
+    });
 }

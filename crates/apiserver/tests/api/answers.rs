@@ -3,11 +3,12 @@
 //! A file is a conversation with a fresh server: a line with method, path and perhaps the media type and what is accepted
 //! (`accept:TYPE`), the body if there is one, and the answer. An answer is the code and, for errors, the message; for other
 //! answers JSON that is part of what comes back, or a quoted string, which is all of it. Lines before it that begin with `warning:` are the warnings. `#` begins a remark.
+//! `# services: NETWORKS` names the networks of the cluster's services.
 
 use std::sync::Arc;
 
 use allot_apiserver::Server;
-use allot_apiserver::config::Config;
+use allot_apiserver::config::{Config, ServiceAddresses};
 use allot_apiserver::identity::User;
 use allot_apiserver::registry::RuntimeConfig;
 use allot_model::features::Feature;
@@ -57,13 +58,14 @@ fn contains(whole: &Value, part: &Value) -> bool {
 }
 
 /// A server with everything switched on that can be asked for here.
-async fn server() -> Server {
+async fn server(services: ServiceAddresses) -> Server {
     let versions =
         ["v1beta1", "v1beta2", "v1alpha3"].map(|it| format!("resource.k8s.io/{it}=true"));
     let versions = format!("{},scheduling.k8s.io/v1alpha2=true", versions.join(","));
     let mut config = Config {
         runtime_config: RuntimeConfig::parse(&versions).unwrap(),
         disabled_admission: vec!["ServiceAccount".to_owned()],
+        service_addresses: services,
         ..Config::default()
     };
     config.features = config.features.with(Feature::GenericWorkload, true);
@@ -124,7 +126,10 @@ async fn answer(server: &Server, path: &str) -> (u16, Value) {
 
 /// What a file expects and does not get.
 async fn check(file: &str, text: &str) -> Vec<String> {
-    let server = server().await;
+    let mut remarks = text.lines();
+    let services = remarks.find_map(|line| line.strip_prefix("# services: "));
+    let services = services.map(|it| it.parse().unwrap());
+    let server = server(services.unwrap_or_default()).await;
     let mut wrong = Vec::new();
     for exchange in parse(text) {
         let mut words = exchange.request.split_whitespace();
@@ -202,7 +207,7 @@ async fn check(file: &str, text: &str) -> Vec<String> {
 /// Objects that are answered and not stored have owners of their fields, too.
 #[tokio::test]
 async fn reviews_and_token_requests_name_the_owners_of_their_fields() {
-    let server = server().await;
+    let server = server(ServiceAddresses::default()).await;
     let post = async |path: &str, body: Value| {
         let request = http::Request::post(path)
             .header("content-type", "application/json")

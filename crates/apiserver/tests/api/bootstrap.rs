@@ -178,7 +178,7 @@ async fn the_binding_of_public_pages_begins_as_that_of_discovery() {
 #[tokio::test]
 async fn services_get_addresses_of_every_range() {
     let config = Config {
-        service_addresses: "10.96.0.0/30".parse().unwrap(),
+        service_addresses: "10.96.0.0/29".parse().unwrap(),
         ..Config::default()
     };
     let backend = allot_store::Embedded::in_memory(allot_store::Options::default());
@@ -194,7 +194,7 @@ async fn services_get_addresses_of_every_range() {
         )
         .await
     };
-    for name in ["a", "b"] {
+    for name in ["a", "b", "d", "e", "f", "g"] {
         let (code, service) = make(name).await;
         assert_eq!(code, 201, "{service}");
         let address = service["spec"]["clusterIP"].as_str().unwrap();
@@ -204,7 +204,7 @@ async fn services_get_addresses_of_every_range() {
     assert_eq!(code, 500, "{full}");
     assert_eq!(
         full["message"],
-        "Internal error occurred: failed to allocate a serviceIP: range is full"
+        "Internal error occurred: failed to allocate a serviceIP for Service \"c\": range is full"
     );
     let more = json!({"metadata": {"name": "more"}, "spec": {"cidrs": ["10.200.0.0/30"]}});
     let (code, answer) = admin(

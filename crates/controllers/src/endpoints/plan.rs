@@ -1,6 +1,7 @@
 //! The endpoints of a service, computed without I/O.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Service, ServicePort};
@@ -30,6 +31,35 @@ const SLICES: (&str, &str) = (
     "endpointslice.kubernetes.io/managed-by",
     "endpointslice-controller.k8s.io",
 );
+
+/// A family of addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    fn of(ip: &str) -> Self {
+        match ip.parse::<IpAddr>().map(|ip| ip.to_canonical()) {
+            Ok(IpAddr::V6(_)) => Family::V6,
+            _ => Family::V4,
+        }
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        [Family::V4, Family::V6]
+            .into_iter()
+            .find(|it| it.name() == name)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Family::V4 => "IPv4",
+            Family::V6 => "IPv6",
+        }
+    }
+}
 
 /// Whether an object carries the label of ours.
 pub(super) fn is_ours(metadata: &ObjectMeta, (label, value): (&str, &str)) -> bool {
@@ -212,12 +242,43 @@ fn labels(service: &Service, (label, value): (&str, &str)) -> serde_json::Map<St
 /// Addresses that are ready, addresses that are not, and the ports of both.
 type Subset = (Vec<Value>, Vec<Value>, Vec<Value>);
 
+/// The families of addresses that a service has, the first of them that of its Endpoints.
+fn families(service: &Service) -> Vec<Family> {
+    let spec = service.spec.as_ref();
+    let named = spec.and_then(|spec| spec.ip_families.as_ref());
+    let named = named.into_iter().flatten().map(String::as_str);
+    let named: Vec<Family> = named.filter_map(Family::named).collect();
+    if !named.is_empty() {
+        return named;
+    }
+    // One that was made before services named their families.
+    let address = spec.and_then(|spec| spec.cluster_ip.as_deref());
+    match address.unwrap_or_default() {
+        "" | "None" => vec![Family::V4, Family::V6],
+        address => vec![Family::of(address)],
+    }
+}
+
+/// The address of a pod in the Endpoints of a service.
+fn primary<'a>(service: &Service, pod: &'a Pod) -> Option<&'a str> {
+    let addresses = addresses(pod);
+    let spec = service.spec.as_ref();
+    let is_named = spec.is_some_and(|it| it.ip_families.iter().any(|it| !it.is_empty()));
+    let family = match families(service).as_slice() {
+        // Of a headless service that names no family: that of the pod.
+        [_, _] if !is_named => Family::of(addresses.first()?),
+        [first, ..] => *first,
+        [] => return None,
+    };
+    addresses.into_iter().find(|ip| Family::of(ip) == family)
+}
+
 /// The Endpoints object of a service.
 pub(super) fn endpoints(service: &Service, pods: &[Arc<Pod>]) -> Value {
     // By ports, since a named port may have different numbers in different pods.
     let mut subsets: BTreeMap<String, Subset> = BTreeMap::new();
     for pod in pods {
-        let Some(ip) = addresses(pod).first().copied() else {
+        let Some(ip) = primary(service, pod) else {
             continue;
         };
         let anyway = publishes_unready(service);
@@ -273,15 +334,19 @@ pub(super) fn endpoints(service: &Service, pods: &[Arc<Pod>]) -> Value {
 }
 
 /// A family of addresses, and the ports as JSON.
-type GroupKey<'a> = (&'a str, String);
+type GroupKey = (Family, String);
 
-/// The EndpointSlices of a service, in no particular order; there is always one per family of addresses in use.
+/// The EndpointSlices of a service, in no particular order; there is always one for each of its families of addresses.
 pub(super) fn slices(service: &Service, pods: &[Arc<Pod>]) -> Vec<Value> {
     let anyway = publishes_unready(service);
-    let mut groups: BTreeMap<GroupKey<'_>, (Vec<Value>, Vec<Value>)> = BTreeMap::new();
+    let families = families(service);
+    let mut groups: BTreeMap<GroupKey, (Vec<Value>, Vec<Value>)> = BTreeMap::new();
     for pod in pods.iter().filter(|p| !meta::is_finished(p)) {
         for ip in addresses(pod) {
-            let family = if ip.contains(':') { "IPv6" } else { "IPv4" };
+            let family = Family::of(ip);
+            if !families.contains(&family) {
+                continue;
+            }
             let (ready, leaving) = (is_ready(pod), meta::deleting(&**pod));
             let mut endpoint = json!({
                 "addresses": [ip],
@@ -306,8 +371,10 @@ pub(super) fn slices(service: &Service, pods: &[Arc<Pod>]) -> Vec<Value> {
             group.0.push(endpoint);
         }
     }
-    if groups.is_empty() {
-        groups.insert(("IPv4", String::new()), Default::default());
+    for family in families {
+        if !groups.keys().any(|(known, _)| *known == family) {
+            groups.insert((family, String::new()), Default::default());
+        }
     }
     let mut out = Vec::new();
     for ((family, _), (endpoints, ports)) in groups {
@@ -316,7 +383,7 @@ pub(super) fn slices(service: &Service, pods: &[Arc<Pod>]) -> Vec<Value> {
             false => endpoints.chunks(SLICE_LIMIT).collect(),
         };
         for chunk in chunks {
-            out.push(slice(service, family, chunk, &ports));
+            out.push(slice(service, family.name(), chunk, &ports));
         }
     }
     out

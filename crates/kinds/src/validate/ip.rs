@@ -33,7 +33,7 @@ fn sloppy_v4(text: &str) -> Option<Ipv4Addr> {
 }
 
 /// An address as old clients write it.
-pub(crate) fn sloppy(text: &str) -> Option<IpAddr> {
+pub fn sloppy(text: &str) -> Option<IpAddr> {
     if let Ok(address) = text.parse() {
         return Some(address);
     }

@@ -7,7 +7,7 @@ fn service(spec: Value) -> Service {
 
 fn web() -> Service {
     service(
-        json!({"selector": {"app": "web"}, "ports": [{"name": "http", "port": 80, "targetPort": "web"}]}),
+        json!({"selector": {"app": "web"}, "ipFamilies": ["IPv4"], "ports": [{"name": "http", "port": 80, "targetPort": "web"}]}),
     )
 }
 
@@ -156,4 +156,90 @@ fn what_the_server_adds_is_no_difference() {
     assert!(!differs(&stored, &wanted, &["subsets"]));
     let more = endpoints(&web(), &[pod("a", "10.0.0.1", true)]);
     assert!(differs(&stored, &more, &["subsets"]));
+}
+
+/// A pod with addresses, of a service with families: which addresses are where.
+#[test]
+fn endpoints_and_slices_are_of_the_families_of_the_service() {
+    let (four, six) = ("10.0.0.1", "2001:db8::1");
+    let both = &[four, six][..];
+    for (families, address, of_pod, endpoint, expected) in [
+        (
+            json!(["IPv4"]),
+            "10.96.0.9",
+            both,
+            Some(four),
+            vec![("IPv4", Some(four))],
+        ),
+        (
+            json!(["IPv6"]),
+            "fd00::9",
+            both,
+            Some(six),
+            vec![("IPv6", Some(six))],
+        ),
+        (
+            json!(["IPv6", "IPv4"]),
+            "fd00::9",
+            both,
+            Some(six),
+            vec![("IPv4", Some(four)), ("IPv6", Some(six))],
+        ),
+        // The slice of a family of which no pod is has no endpoints.
+        (
+            json!(["IPv4", "IPv6"]),
+            "10.96.0.9",
+            &[four][..],
+            Some(four),
+            vec![("IPv4", Some(four)), ("IPv6", None)],
+        ),
+        (
+            json!(["IPv6"]),
+            "None",
+            &[four][..],
+            None,
+            vec![("IPv6", None)],
+        ),
+        // Services from before there were families.
+        (
+            Value::Null,
+            "fd00::9",
+            both,
+            Some(six),
+            vec![("IPv6", Some(six))],
+        ),
+        (
+            Value::Null,
+            "None",
+            &[six][..],
+            Some(six),
+            vec![("IPv4", None), ("IPv6", Some(six))],
+        ),
+    ] {
+        let named = format!("{families} {address} {of_pod:?}");
+        let service = service(json!({
+            "selector": {"app": "web"}, "ports": [{"port": 80}], "clusterIP": address, "ipFamilies": families,
+        }));
+        let pod = changed(&pod("a", of_pod[0], true), |pod| {
+            let ips = of_pod.iter().map(|ip| json!({"ip": ip}));
+            pod["status"]["podIPs"] = ips.collect();
+        });
+        let pods = [pod];
+        let object = endpoints(&service, &pods);
+        let address = &object["subsets"][0]["addresses"][0]["ip"];
+        assert_eq!(address.as_str(), endpoint, "{named}");
+        let slices = slices(&service, &pods);
+        let mut found: Vec<_> = slices
+            .iter()
+            .map(|slice| {
+                let address = &slice["endpoints"][0]["addresses"][0];
+                (
+                    slice["addressType"].as_str().unwrap_or_default(),
+                    address.as_str(),
+                )
+            })
+            .collect();
+        found.sort();
+        assert_eq!(found, expected, "{named}");
+    }
 }

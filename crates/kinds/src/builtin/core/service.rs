@@ -13,6 +13,7 @@ use crate::table::format::{self, name, number, or_none};
 use crate::validate::ip::address_warning;
 use crate::warnings::addresses;
 
+mod families;
 mod type_change;
 mod validation;
 

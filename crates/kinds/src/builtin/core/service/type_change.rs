@@ -96,14 +96,6 @@ fn keep_address(service: &mut Value, old: &Value) {
             false => spec.insert("clusterIPs".to_owned(), json!([address])),
         };
     }
-    if !both_have {
-        return;
-    }
-    for key in ["ipFamilies", "ipFamilyPolicy"] {
-        if spec.get(key).is_none_or(Value::is_null) && !before[key].is_null() {
-            spec.insert(key.to_owned(), before[key].clone());
-        }
-    }
 }
 
 fn is_empty(list: Option<&Value>) -> bool {

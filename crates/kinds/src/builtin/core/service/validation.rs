@@ -6,6 +6,7 @@ use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
 
+use super::families;
 use crate::validate::{IMMUTABLE, ip, labels, list, network, one_of, rule, text, volume};
 
 pub(super) fn validate(service: &Value, errors: &mut ErrorList) {
@@ -280,21 +281,19 @@ pub(super) fn addresses(service: &Value, errors: &mut ErrorList) {
             ip::address(address, &at.index(index), errors);
         }
     }
+    let invalid = errors.len() > before;
     if all.len() > 2 {
         let detail = "may only hold up to 2 values";
         errors.push(Error::invalid(&at, &spec["clusterIPs"], detail));
     }
-    if errors.len() > before {
+    if invalid {
         return;
     }
     let six = |address: &Value| {
-        address
-            .as_str()
-            .is_some_and(|address| address.contains(':'))
+        let ip = address.as_str().and_then(ip::sloppy);
+        ip.is_some_and(|ip| ip.to_canonical().is_ipv6())
     };
-    if let [first, second] = all
-        && six(first) == six(second)
-    {
+    if all.len() > 1 && (all.iter().all(six) || !all.iter().any(six)) {
         let detail = "may specify no more than one IP for each IP family";
         errors.push(Error::invalid(&at, &spec["clusterIPs"], detail));
     }
@@ -406,20 +405,7 @@ fn check_ports(ports: &[Value], headless: bool, path: &Path, errors: &mut ErrorL
 /// Checks a change of a service.
 pub(super) fn validate_update(service: &Value, old: &Value, errors: &mut ErrorList) {
     let (spec, before) = (&service["spec"], &old["spec"]);
-    let addressed = |spec: &Value| text(spec, "type") != "ExternalName";
-    let address = text(before, "clusterIP");
-    if addressed(spec)
-        && addressed(before)
-        && !address.is_empty()
-        && text(spec, "clusterIP") != address
-    {
-        let at = Path::new("spec").child("clusterIPs").index(0);
-        errors.push(Error::invalid(
-            &at,
-            &spec["clusterIPs"],
-            "may not change once set",
-        ));
-    }
+    families::validate_change(spec, before, errors);
     let balanced = |spec: &Value| text(spec, "type") == "LoadBalancer";
     let key = "loadBalancerClass";
     if balanced(spec) && balanced(before) && spec[key] != before[key] {
