@@ -236,7 +236,10 @@ mod tests {
     fn other_texts_stay() {
         let early = r#"{"time": "9999-12-30T22:00:00Z", "name": "9999-12-31", "open": "9999-12-3"#;
         assert_eq!(readable(early), None);
-        assert_eq!(readable(r#"{"a": "-001-12-32T00:00:00Z", "b": "-001-12-31", "c": "-001-12-3"#), None);
+        assert_eq!(
+            readable(r#"{"a": "-001-12-32T00:00:00Z", "b": "-001-12-31", "c": "-001-12-3"#),
+            None
+        );
         assert_eq!(readable(r#"{"time": "2026-01-01T00:00:00Z"}"#), None);
         assert!(parse::<Lease>(&lease("soon"), everything).is_err());
     }
