@@ -14,6 +14,8 @@ use tokio::net::TcpStream;
 
 use crate::config::Config;
 
+pub(crate) mod head;
+
 /// The error for an address that is not dialed; the text is upstream's.
 pub(crate) const REFUSED: &str = "address not allowed";
 

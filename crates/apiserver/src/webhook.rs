@@ -7,14 +7,14 @@ use base64::Engine as _;
 use bytes::Bytes;
 use http::{HeaderValue, Request, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper_util::rt::TokioIo;
+use hyper::client::conn::http1::Builder;
 use parking_lot::Mutex;
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
 use serde_json::Value;
 use tokio_rustls::TlsConnector;
 
+use crate::dial::head::{self, Sender};
 use crate::dial::{self, Reach};
 use crate::limits::MAX_BODY;
 use crate::object::text;
@@ -55,7 +55,7 @@ impl Version {
     }
 }
 
-type Connection = SendRequest<Full<Bytes>>;
+type Connection = Sender<Full<Bytes>>;
 
 /// The client of a webhook: its address and open connections.
 pub(crate) struct Client {
@@ -220,7 +220,7 @@ impl Client {
             .connect(name, stream)
             .await
             .map_err(|error| remote::in_go(&error))?;
-        let (sender, connection) = handshake(TokioIo::new(stream))
+        let (sender, connection) = head::handshake(&Builder::new(), stream)
             .await
             .map_err(|error| error.to_string())?;
         tokio::spawn(async move {
