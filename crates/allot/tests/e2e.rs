@@ -49,6 +49,8 @@ mod pod_network;
 mod rootless;
 #[path = "e2e/scarcity.rs"]
 mod scarcity;
+#[path = "e2e/secrets.rs"]
+mod secrets;
 #[path = "e2e/upgrade.rs"]
 mod upgrade;
 #[path = "e2e/webhook.rs"]

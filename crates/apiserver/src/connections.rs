@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,12 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::CancellationToken;
 
-use crate::shares::largest;
+use crate::identity::ANONYMOUS;
+use crate::shares::PART;
 use crate::unread::{Account, Pool, Unread};
+
+#[cfg(test)]
+mod tests;
 
 /// How often the log reports that there are too many.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -36,13 +40,15 @@ pub struct Connection {
     pub abort: CancellationToken,
     /// The bytes of answers that it has not sent.
     pub(crate) unread: Arc<Unread>,
-    /// Whose share of the connections it is, as of its last request.
+    /// The user of its last request that has proven an identity.
     owner: Mutex<Arc<str>>,
     requests: Mutex<Requests>,
 }
 
 struct Requests {
     active: usize,
+    /// Whose they are. Those of strangers are not among them.
+    owners: HashMap<Arc<str>, usize>,
     /// It goes on as a stream, which ends by itself.
     upgraded: bool,
     /// When the last one ended, or the connection was opened.
@@ -58,11 +64,23 @@ impl Connection {
         requests.active += 1;
         requests.head = None;
         drop(requests);
-        InFlight(self.clone())
+        InFlight {
+            connection: self.clone(),
+            owner: OnceLock::new(),
+        }
+    }
+
+    /// As [`Connection::request`] for an answer to a user, if its request has proven one.
+    pub(crate) fn request_of(self: &Arc<Self>, owner: Option<&Arc<str>>) -> InFlight {
+        let request = self.request();
+        if let Some(owner) = owner {
+            request.count_for(owner);
+        }
+        request
     }
 
     /// Notes whose request came on it.
-    pub fn used_by(&self, owner: &str) -> Arc<str> {
+    fn used_by(&self, owner: &str) -> Arc<str> {
         let mut noted = self.owner.lock();
         if &**noted != owner {
             *noted = owner.into();
@@ -116,11 +134,41 @@ impl Connection {
 }
 
 /// Counts as a request as long as it lives.
-pub struct InFlight(Arc<Connection>);
+pub struct InFlight {
+    /// The connection that it came on.
+    pub connection: Arc<Connection>,
+    /// Whose it is, once that is proven.
+    owner: OnceLock<Arc<str>>,
+}
+
+impl InFlight {
+    /// Notes whose request it is: from now on the connection is also that user's.
+    pub fn belongs_to(&self, owner: &str) -> Arc<str> {
+        let owner = self.connection.used_by(owner);
+        self.count_for(&owner);
+        owner
+    }
+
+    /// Anonymous users are strangers as well: every user can be one besides.
+    fn count_for(&self, owner: &Arc<str>) {
+        if &**owner != ANONYMOUS && self.owner.set(owner.clone()).is_ok() {
+            let mut requests = self.connection.requests.lock();
+            *requests.owners.entry(owner.clone()).or_default() += 1;
+        }
+    }
+}
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        let mut requests = self.0.requests.lock();
+        let mut requests = self.connection.requests.lock();
+        if let Some(owner) = self.owner.get()
+            && let Some(own) = requests.owners.get_mut(owner)
+        {
+            *own -= 1;
+            if *own == 0 {
+                requests.owners.remove(owner);
+            }
+        }
         requests.active -= 1;
         requests.since = Instant::now();
     }
@@ -153,7 +201,7 @@ impl Connections {
     }
 
     /// A slot for a new connection. If there are too many, the one that has been idle for the longest time is closed, or
-    /// if all are busy the newest of the user that has more than a quarter of them; `None` if there is none.
+    /// if all are busy the newest of a user that keeps more than a quarter of them busy; `None` if there is none.
     pub fn admit(self: &Arc<Self>, peer: SocketAddr) -> Option<ConnectionSlot> {
         let full = self.open.lock().len() >= self.limit;
         if full {
@@ -171,6 +219,7 @@ impl Connections {
             owner: Mutex::new("".into()),
             requests: Mutex::new(Requests {
                 active: 0,
+                owners: HashMap::new(),
                 upgraded: false,
                 since: Instant::now(),
                 head: None,
@@ -201,25 +250,39 @@ impl Connections {
         true
     }
 
-    /// Ends the newest connection of the user that has the most, if that is more than a quarter of all: a
-    /// user that keeps all of them busy must not lock out the others. Those that go on as streams are left: they
-    /// would not end, and no longer be counted. False if there is no such user.
+    /// Ends the newest connection of the user that keeps the most busy, if that is more than a quarter of all: a user that
+    /// keeps all of them busy must not lock out the others. A connection counts for every user that has a request on it,
+    /// and ends only if all of these have too many: what one user does on a connection that it has in common with others,
+    /// such as that of a proxy, ends none of their requests. Strangers, who prove no identity, are one user, and
+    /// keep no connection from being ended. Those that go on as streams are left: they would not end, and no longer
+    /// be counted. False if there is none to end.
     fn evict_busy(&self) -> bool {
         let mut open = self.open.lock();
-        let owners: Vec<(u64, Arc<str>)> = open
+        let owners: Vec<(u64, Vec<Arc<str>>)> = open
             .iter()
-            .filter(|(_, connection)| !connection.requests.lock().upgraded)
-            .map(|(id, connection)| (*id, connection.owner()))
+            .filter_map(|(id, connection)| {
+                let requests = connection.requests.lock();
+                let owners = requests.owners.keys().cloned().collect();
+                (!requests.upgraded).then_some((*id, owners))
+            })
             .collect();
-        // Those without a proven identity are one owner: busy ones have answers that their client does not take.
-        let Some(most) = largest(owners.iter().map(|(_, owner)| &**owner), self.limit) else {
+        let mut shares: HashMap<&str, usize> = HashMap::new();
+        for (_, owners) in &owners {
+            for owner in names(owners) {
+                *shares.entry(owner).or_default() += 1;
+            }
+        }
+        let part = (self.limit / PART).max(1);
+        let shares = &shares;
+        let ends = owners.iter().filter_map(|(id, owners)| {
+            let shares = names(owners).map(|owner| shares[owner]);
+            let all_have_too_many = shares.clone().all(|share| share > part);
+            all_have_too_many.then(|| (shares.max(), *id))
+        });
+        let Some((_, id)) = ends.max() else {
             return false;
         };
-        let newest = owners
-            .iter()
-            .filter(|(_, owner)| &**owner == most)
-            .map(|(id, _)| *id);
-        if let Some(connection) = newest.max().and_then(|id| open.remove(&id)) {
+        if let Some(connection) = open.remove(&id) {
             connection.abort.cancel();
         }
         true
@@ -242,6 +305,12 @@ impl Connections {
     pub fn count(&self) -> usize {
         self.open.lock().len()
     }
+}
+
+/// The users of a connection; strangers where there is no other.
+fn names(owners: &[Arc<str>]) -> impl Iterator<Item = &str> + Clone {
+    let strangers = owners.is_empty().then_some("");
+    owners.iter().map(|owner| &**owner).chain(strangers)
 }
 
 /// A stream that reports received data to its connection.
@@ -299,116 +368,5 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for CountedStream<S> {
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn connections(limit: usize) -> Arc<Connections> {
-        Connections::new(limit, Pool::new(0))
-    }
-
-    const PEER: SocketAddr =
-        SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
-
-    #[test]
-    fn the_longest_idle_one_makes_room() {
-        let all = connections(2);
-        let first = all.admit(PEER).unwrap();
-        let second = all.admit(PEER).unwrap();
-        let busy = first.connection.request();
-        // The first is older, but busy.
-        let third = all.admit(PEER).unwrap();
-        assert!(second.connection.abort.is_cancelled());
-        assert!(!first.connection.abort.is_cancelled());
-        let also_busy = third.connection.request();
-        first.connection.used_by("a");
-        third.connection.used_by("b");
-        assert!(all.admit(PEER).is_none());
-        drop(busy);
-        drop(also_busy);
-        assert!(all.admit(PEER).is_some());
-        assert!(first.connection.abort.is_cancelled());
-        drop((first, second, third));
-        assert_eq!(all.count(), 0);
-    }
-
-    /// One user with as many watches as there may be connections locked out all others.
-    #[test]
-    fn regression_busy_connections_of_one_user_make_room() {
-        let all = connections(8);
-        let open: Vec<_> = (0..8).map(|_| all.admit(PEER).unwrap()).collect();
-        let busy: Vec<_> = open.iter().map(|it| it.connection.request()).collect();
-        for (at, place) in open.iter().enumerate() {
-            let owner = if at % 2 == 0 {
-                "eve"
-            } else {
-                ["a", "b", "c", "d"][at / 2]
-            };
-            place.connection.used_by(owner);
-        }
-        let ended = || -> Vec<usize> {
-            let ended = |at: &usize| open[*at].connection.abort.is_cancelled();
-            (0..8).filter(ended).collect()
-        };
-        // Eve has four of eight, and keeps a quarter.
-        let mut more = Vec::new();
-        for expected in [&[6][..], &[4, 6]] {
-            let new = all.admit(PEER).unwrap();
-            let request = new.connection.request();
-            more.push((new, request));
-            assert_eq!(ended(), expected);
-        }
-        assert!(all.admit(PEER).is_none());
-        drop((open, busy, more));
-        assert_eq!(all.count(), 0);
-    }
-
-    /// Connections whose requests prove no identity had no owner.
-    #[test]
-    fn regression_busy_connections_of_strangers_make_room() {
-        let all = connections(4);
-        let open: Vec<_> = (0..4).map(|_| all.admit(PEER).unwrap()).collect();
-        let busy: Vec<_> = open.iter().map(|it| it.connection.request()).collect();
-        open[0].connection.used_by("jane");
-        let new = all.admit(PEER).unwrap();
-        let ended: Vec<bool> = (open.iter())
-            .map(|it| it.connection.abort.is_cancelled())
-            .collect();
-        assert_eq!(ended, [false, false, false, true]);
-        drop((open, busy, new));
-    }
-
-    #[test]
-    fn an_upgraded_connection_keeps_its_place_until_its_stream_ends() {
-        let all = connections(1);
-        let place = Arc::new(all.admit(PEER).unwrap());
-        let stream = CountedStream {
-            stream: tokio::io::empty(),
-            noted: None,
-            place: place.clone(),
-        };
-        place.connection.upgraded();
-        drop(place);
-        assert!(all.admit(PEER).is_none());
-        drop(stream);
-        assert!(all.admit(PEER).is_some());
-    }
-
-    #[test]
-    fn a_head_is_on_its_way_until_it_is_a_request() {
-        let all = connections(1);
-        let connection = all.admit(PEER).unwrap().connection.clone();
-        assert!(connection.head_for().is_none());
-        connection.received();
-        assert!(connection.head_for().is_some());
-        let request = connection.request();
-        // Its body.
-        connection.received();
-        assert!(connection.head_for().is_none());
-        drop(request);
-        assert!(connection.head_for().is_none());
     }
 }

@@ -12,6 +12,8 @@ use std::net::IpAddr;
 use allot_apimachinery::metadata_service::is_metadata_service;
 use tokio::net::TcpStream;
 
+pub(crate) mod head;
+
 /// The error for an address that is not dialed; the text is upstream's.
 pub(crate) const REFUSED: &str = "address not allowed";
 

@@ -6,13 +6,13 @@ use allot_apimachinery::Status;
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response};
 use http_body_util::Full;
-use hyper_util::rt::TokioIo;
+use hyper::client::conn::http1::Builder;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
 use crate::body::Body;
 use crate::context::Call;
-use crate::dial::{self, Reach};
+use crate::dial::{self, Reach, head};
 use crate::endpoints;
 use crate::error::{ApiError, Result};
 use crate::kubelet::{copy_headers, internal, stream_body, target};
@@ -191,7 +191,7 @@ async fn pass(
         .await
         .map_err(|_| unreachable(&"i/o timeout"))?
         .map_err(|error| unreachable(&error))?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+    let (mut sender, connection) = head::handshake(&Builder::new(), stream)
         .await
         .map_err(|error| unreachable(&error))?;
     tokio::spawn(async move {

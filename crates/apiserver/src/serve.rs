@@ -250,8 +250,7 @@ async fn one(
     let counters = server.0.counters.clone();
     let service = service_fn(move |request: Request<hyper::body::Incoming>| {
         let (server, tls, presented) = (server.clone(), tls.clone(), presented.clone());
-        let in_flight = connection.request();
-        let connection = connection.clone();
+        let in_flight = Arc::new(connection.request());
         async move {
             let (authorities, front_proxies) = tls.authorities();
             let user = match (&*presented, authorities) {
@@ -268,11 +267,9 @@ async fn one(
             if let Err(error) = &user {
                 tracing::debug!(%peer, %error, "client certificate is of no use");
             }
-            let response = server
-                .handle_remote(request, user, proxy, &connection)
-                .await;
+            let response = server.handle_remote(request, user, proxy, &in_flight).await;
             if response.status() == http::StatusCode::SWITCHING_PROTOCOLS {
-                connection.upgraded();
+                in_flight.connection.upgraded();
             }
             drop(in_flight);
             Ok::<_, Infallible>(response)

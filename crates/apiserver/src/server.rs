@@ -14,7 +14,7 @@ use crate::audit::RequestAudit;
 use crate::auth::{authorizer_attributes, certificate, credential, selected, undecided};
 use crate::body::{Body, text_response};
 use crate::config::Config;
-use crate::connections::Connection;
+use crate::connections::{Connection, InFlight};
 use crate::context::Core;
 use crate::error::{ApiError, Result};
 use crate::flow::{Classified, Seat, is_mutating};
@@ -76,7 +76,8 @@ impl Server {
         let query = Query::parse(parts.uri.query());
         let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
         let upgrade = parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
-        let connection = parts.extensions.remove::<Arc<Connection>>();
+        let in_flight = parts.extensions.remove::<Arc<InFlight>>();
+        let connection = in_flight.as_ref().map(|it| it.connection.clone());
         let mut upload = Upload::new(body, &parts.headers);
         let request = Incoming {
             method: parts.method,
@@ -97,7 +98,7 @@ impl Server {
             request,
             distrusted,
             denied: false,
-            connection,
+            in_flight,
             owner: None,
             flow: None,
             seat: None,
@@ -154,7 +155,7 @@ impl Server {
         mut request: Request<hyper::body::Incoming>,
         certificate: Result<Option<User>, certificate::SubjectError>,
         proxy: Option<String>,
-        connection: &Arc<Connection>,
+        in_flight: &Arc<InFlight>,
     ) -> Response<Body> {
         if let Some(why) = ambiguous(&request) {
             let mut response = text_response(400, format!("400 Bad Request: {why}"));
@@ -165,9 +166,9 @@ impl Server {
             return response;
         }
         if let Some(handler) = self.mounted(request.uri().path()) {
-            return self.page(&handler, request, connection).await;
+            return self.page(&handler, request, &in_flight.connection).await;
         }
-        request.extensions_mut().insert(connection.clone());
+        request.extensions_mut().insert(in_flight.clone());
         let user = match fronted(&self.0.config, proxy.as_deref(), request.headers()) {
             Ok(Some(user)) => Ok(Some(user)),
             Ok(None) => certificate.map_err(drop),
@@ -216,7 +217,7 @@ impl Server {
             request,
             distrusted,
             denied,
-            connection,
+            in_flight,
             owner: owned_by,
             flow,
             seat,
@@ -228,8 +229,8 @@ impl Server {
         };
         request.user = user;
         // A request that proves no identity does not take its connection out of another user's share.
-        if let (Some(connection), None) = (connection, &refused) {
-            *owned_by = Some(connection.used_by(owner(&request.user)));
+        if let (Some(in_flight), None) = (in_flight, &refused) {
+            *owned_by = Some(in_flight.belongs_to(owner(&request.user)));
         }
         if let Some(log) = &core.config.audit {
             *audit = log.begin(request, jiff::Timestamp::now());
@@ -366,8 +367,8 @@ struct Exchange {
     /// Impersonation or authorization refused the request: upstream's filters answer with one more header than its
     /// handlers.
     denied: bool,
-    /// The connection that it came on.
-    connection: Option<Arc<Connection>>,
+    /// Its place on the connection that it came on.
+    in_flight: Option<Arc<InFlight>>,
     /// The user that its answer counts for: the caller, whatever user it acts as.
     owner: Option<Arc<str>>,
     /// The flow schema and priority level of the request.

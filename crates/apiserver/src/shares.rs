@@ -24,21 +24,6 @@ pub(crate) fn owner(user: &User) -> &str {
     }
 }
 
-/// The largest share, of those that are larger than one owner's part of `all`.
-pub(crate) fn largest<'a>(owners: impl Iterator<Item = &'a str>, all: usize) -> Option<&'a str> {
-    let mut shares: HashMap<&str, usize> = HashMap::new();
-    for owner in owners {
-        *shares.entry(owner).or_default() += 1;
-    }
-    // Of equal shares any; the name makes it always the same.
-    let largest = shares
-        .into_iter()
-        .max_by_key(|(owner, share)| (*share, *owner));
-    largest
-        .filter(|(_, share)| *share > (all / PART).max(1))
-        .map(|(owner, _)| owner)
-}
-
 /// A bound on what all users have, and on the share of each.
 pub(crate) struct Shares {
     all: usize,
@@ -134,13 +119,5 @@ mod tests {
         let taken: Vec<_> = names.iter().map(|it| shares.take(&user(it))).collect();
         let given: Vec<bool> = taken.iter().map(Option::is_some).collect();
         assert_eq!(given, [true, true, true, true, false]);
-    }
-
-    #[test]
-    fn the_largest_share_is_more_than_a_part() {
-        let owners = ["a", "b", "a", "c", "a"];
-        assert_eq!(largest(owners.into_iter(), 8), Some("a"));
-        assert_eq!(largest(owners.into_iter(), 12), None);
-        assert_eq!(largest(["a"].into_iter(), 1), None);
     }
 }

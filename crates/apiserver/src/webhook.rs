@@ -9,8 +9,7 @@ use base64::Engine as _;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper_util::rt::TokioIo;
+use hyper::client::conn::http1::Builder;
 use parking_lot::Mutex;
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
@@ -19,6 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 
 use crate::credentials::{Credentials, WebhookUser};
+use crate::dial::head::{self, Sender};
 use crate::dial::{self, Reach};
 use crate::limits::MAX_BODY;
 use crate::object::text;
@@ -61,7 +61,7 @@ impl Version {
     }
 }
 
-type Connection = SendRequest<Full<Bytes>>;
+type Connection = Sender<Full<Bytes>>;
 
 /// The client of a webhook: its address and open connections.
 pub(crate) struct Client {
@@ -294,7 +294,7 @@ async fn speak<S>(stream: S) -> Result<Connection, String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (sender, connection) = handshake(TokioIo::new(stream))
+    let (sender, connection) = head::handshake(&Builder::new(), stream)
         .await
         .map_err(|error| error.to_string())?;
     tokio::spawn(async move {

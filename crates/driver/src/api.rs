@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use allot_client::api_message;
 use allot_model::{Kind, Version, convert};
+use allot_reflector::{everything, parse};
 use k8s_openapi::api::resource::v1::{AllocatedDeviceStatus, AllocationResult, ResourceSlice};
 use kube::Client;
 use serde_json::{Value, json};
@@ -80,7 +81,7 @@ impl ResourceApi {
                 .uri(format!("/apis/resource.k8s.io/{version}/{path}"))
                 .header("content-type", content_type(method))
                 .body(bytes)?;
-            match self.client.request::<Value>(request).await {
+            match allot_reflector::request(&self.client, request, everything).await {
                 Ok(value) => {
                     self.version.store(index, Ordering::Relaxed);
                     return Ok((version, value));
@@ -265,5 +266,47 @@ fn to_wire(slice: &Value, version: Version) -> Result<Value, AccessError> {
 fn from_wire(slice: Value, version: Version) -> Result<ResourceSlice, AccessError> {
     let mut slice = convert::convert(Kind::ResourceSlice, version, Version::V1, slice)?;
     slice["kind"] = json!("ResourceSlice");
-    Ok(serde_json::from_value(slice)?)
+    Ok(parse(&slice.to_string(), everything)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http::{Request, Response};
+    use kube::client::Body;
+
+    use super::*;
+
+    /// The attack: one slice that cannot be read, of whatever driver of the node, and the devices are published no more.
+    #[tokio::test]
+    async fn regression_slices_with_unreadable_parts_are_listed() {
+        let service = tower::service_fn(|_: Request<Body>| async {
+            let slice = |owners: &str| {
+                format!(
+                    r#"{{"metadata": {{"name": "s", "managedFields": [{owners}]}}, "spec": {{"driver": "d", "nodeName": "n",
+                    "pool": {{"name": "n", "generation": 1, "resourceSliceCount": 1}}}}}}"#
+                )
+            };
+            let deep = format!(
+                r#"{{"fieldsV1": {}1{}}}"#,
+                r#"{"f:a":"#.repeat(500),
+                "}".repeat(500)
+            );
+            let slices = [
+                r#"{"time": "9999-12-31T23:59:59Z"}"#,
+                r#"{"time": "-001-12-31T23:00:00Z"}"#,
+                r#"{"manager": "\ud800"}"#,
+                &deep,
+            ];
+            let list = format!(
+                r#"{{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSliceList", "metadata": {{}}, "items": [{}]}}"#,
+                slices.map(slice).join(",")
+            );
+            Ok::<_, Infallible>(Response::new(Body::from(list.into_bytes())))
+        });
+        let api = ResourceApi::new(Client::new(service, "default"));
+        let slices = api.list_slices("spec.driver=d").await.expect("slices");
+        assert_eq!(slices.len(), 4);
+    }
 }

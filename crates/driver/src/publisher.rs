@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use allot_client::api_message;
+use allot_reflector::{Collection, Observed, observe};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, NodeSelector};
 use k8s_openapi::api::resource::v1::{CounterSet, Device, ResourceSlice, ResourceSliceSpec};
@@ -250,14 +251,11 @@ impl Publisher {
         let resource = ApiResource::from_gvk_with_plural(&gvk, "resourceslices");
         let api: kube::Api<DynamicObject> =
             kube::Api::all_with(self.api.client().clone(), &resource);
-        let config = watcher::Config::default().fields(&self.selector());
-        kube::runtime::WatchStreamExt::default_backoff(watcher(api, config)).filter_map(|event| {
-            std::future::ready(match event {
-                Ok(watcher::Event::Apply(_)) => Some(SYNC_DELAY),
-                // Deletions before the watch began are not reported as such.
-                Ok(watcher::Event::Delete(_) | watcher::Event::InitDone) => Some(DELETED_DELAY),
-                _ => None,
-            })
+        let slices = Collection::new(api, Some(&self.selector()));
+        observe::<DynamicObject>(slices).map(|observed| match observed {
+            Observed::Applied(_) => SYNC_DELAY,
+            // Deletions before the watch began are not reported as such.
+            Observed::Deleted(_) | Observed::Listed { .. } => DELETED_DELAY,
         })
     }
 

@@ -31,6 +31,9 @@ use reach::{Resolver, leads_here, names_metadata};
 
 const AGENT: &str = concat!("allot/", env!("CARGO_PKG_VERSION"));
 const MAX_REDIRECTS: usize = 5;
+/// The longest head of an answer, and what is read at once: a registry can send informational answers without end, and as long
+/// as hyper finds one in what has been read, a worker of the runtime does nothing else.
+const LARGEST_HEAD: usize = 64 << 10;
 
 type Connector = hyper_rustls::HttpsConnector<HttpConnector<Resolver>>;
 type Http = Client<Connector, Empty<Bytes>>;
@@ -86,7 +89,9 @@ impl Registry {
             .wrap_connector(connector);
         let namespace = endpoint.mirror.then(|| domain.to_owned());
         Ok(Self {
-            http: Client::builder(TokioExecutor::new()).build(https),
+            http: Client::builder(TokioExecutor::new())
+                .http1_max_buf_size(LARGEST_HEAD)
+                .build(https),
             endpoint,
             namespace,
             limits,

@@ -15,6 +15,7 @@ use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::net::sockopt::set_socket_keepalive;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
@@ -99,6 +100,10 @@ async fn accept(api: &Arc<Api>, listener: TcpListener, acceptor: TlsAcceptor) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
+                // A stream without data would not end when the machine of its client disappears.
+                if let Err(error) = set_socket_keepalive(&stream, true) {
+                    tracing::debug!(%error, "kubelet API");
+                }
                 tokio::spawn(connection(Arc::clone(api), stream, acceptor.clone()));
             }
             Err(error) => {

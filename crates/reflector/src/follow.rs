@@ -149,6 +149,7 @@ pub(super) async fn follow(of: &Collection, shutdown: &CancellationToken, sink: 
 async fn list(of: &Collection, sink: &mut dyn Sink) -> Result<String, Error> {
     let mut params = ListParams {
         field_selector: of.fields.clone(),
+        label_selector: of.labels.clone(),
         ..ListParams::default()
     }
     .limit(PAGE);
@@ -173,6 +174,7 @@ async fn list(of: &Collection, sink: &mut dyn Sink) -> Result<String, Error> {
 async fn watch(of: &Collection, from: String, sink: &mut dyn Sink) -> Result<Next, Error> {
     let params = WatchParams {
         field_selector: of.fields.clone(),
+        label_selector: of.labels.clone(),
         ..WatchParams::default()
     };
     let mut version = from;

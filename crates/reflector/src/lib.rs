@@ -76,6 +76,7 @@ pub struct Collection {
     client: Client,
     url: String,
     fields: Option<String>,
+    labels: Option<String>,
     optional: bool,
 }
 
@@ -86,8 +87,16 @@ impl Collection {
             url: api.resource_url().to_owned(),
             client: api.into_client(),
             fields: fields.map(str::to_owned),
+            labels: None,
             optional: false,
         }
+    }
+
+    /// Of these, those that a label selector selects.
+    #[must_use]
+    pub fn labels(mut self, selector: &str) -> Self {
+        self.labels = Some(selector.to_owned());
+        self
     }
 
     /// A kind that the caller can do without: while the server does not permit to list it, it counts as one without

@@ -30,6 +30,7 @@ use kube::api::{DynamicObject, GetParams, ListParams};
 use kube::core::{Object, Request};
 use kube::{Api, Client, Error, Resource};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::follow::List;
 use crate::wire;
@@ -72,6 +73,12 @@ readable! {
 
 readable! {
     false: CustomResourceDefinition, DynamicObject,
+}
+
+impl Readable for Value {
+    fn read(text: &str, keep: Keep) -> serde_json::Result<Self> {
+        parse(text, keep)
+    }
 }
 
 impl<P, U> Readable for Object<P, U>

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use allot_node::REGISTERED_DRIVERS;
+use allot_reflector::{Collection, Observed, observe};
 use anyhow::Context;
-use futures::TryStreamExt;
+use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DynamicObject};
-use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 
 use super::children::Driver;
@@ -115,13 +115,14 @@ impl Wait<'_> {
     ) -> anyhow::Result<()> {
         let all = Api::<DynamicObject>::all_with(self.client.clone(), kind);
         let mut seen = BTreeSet::new();
-        let mut events = std::pin::pin!(watcher::watcher(all, watcher::Config::default()));
+        let mut events = observe::<DynamicObject>(Collection::new(all, None));
         while seen.len() < count {
             self.progress
                 .step(&format!("starting: {} of {count} {what} ready", seen.len()));
-            match events.try_next().await? {
-                Some(Event::Apply(object) | Event::InitApply(object)) => seen.extend(key(&object)),
-                Some(_) => {}
+            match events.next().await {
+                Some(Observed::Listed { items, .. }) => seen.extend(items.iter().filter_map(key)),
+                Some(Observed::Applied(object)) => seen.extend(key(&object)),
+                Some(Observed::Deleted(_)) => {}
                 None => break,
             }
         }

@@ -3,6 +3,7 @@
 mod api;
 mod fleet;
 mod measure;
+mod node;
 mod paths;
 mod scheduling;
 mod workloads;
@@ -20,6 +21,8 @@ enum What {
     Api(api::Args),
     /// Start clusters of simulated nodes and measure how long that takes and what they cost
     Fleet(fleet::Args),
+    /// Measure how long a node takes until pods run
+    Node(node::Args),
     /// Measure what one operation of each hot path costs
     Paths(paths::Args),
     /// Create the objects of a workload and measure how fast its pods get scheduled
@@ -31,6 +34,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     match args.what {
         What::Api(args) => api::run(args),
         What::Fleet(args) => fleet::run(args),
+        What::Node(args) => node::run(args),
         What::Paths(args) => paths::run(args),
         What::Scheduling(args) => scheduling::run(args),
     }

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use allot_node::{REGISTERED_DRIVERS, remains};
+use allot_reflector::{everything, list};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::resource::v1::ResourceSlice;
@@ -162,7 +163,11 @@ async fn status(directory: &Path, record: Option<Record>) -> Status {
     status.log = record.log.map(|log| log.display().to_string());
     status.started = Some(record.started.to_string());
     status.age_seconds = Some(age.max(0));
-    let content = tokio::time::timeout(PATIENCE, content(&record.kubeconfig));
+    let content = async {
+        let kubeconfig = Some(record.kubeconfig.as_path());
+        content(super::component::client(kubeconfig, "allot-status").await?).await
+    };
+    let content = tokio::time::timeout(PATIENCE, content);
     match content.await {
         Ok(Ok(content)) => status.content = Some(content),
         Ok(Err(error)) => status.problem = Some(crate::describe(&error)),
@@ -175,11 +180,10 @@ async fn status(directory: &Path, record: Option<Record>) -> Status {
     status
 }
 
-async fn content(kubeconfig: &Path) -> anyhow::Result<Content> {
-    let client: Client = super::component::client(Some(kubeconfig), "allot-status").await?;
-    let everything = ListParams::default();
-    let nodes = Api::<Node>::all(client.clone()).list(&everything).await?;
-    let pods = Api::<Pod>::all(client.clone()).list(&everything).await?;
+async fn content(client: Client) -> anyhow::Result<Content> {
+    let all = ListParams::default();
+    let nodes = list(&Api::<Node>::all(client.clone()), &all, everything).await?;
+    let pods = list(&Api::<Pod>::all(client.clone()), &all, everything).await?;
     let ready = |node: &&Node| {
         let conditions = node.status.iter().flat_map(|status| &status.conditions);
         conditions
@@ -187,13 +191,13 @@ async fn content(kubeconfig: &Path) -> anyhow::Result<Content> {
             .any(|condition| condition.type_ == "Ready" && condition.status == "True")
     };
     // Drivers with published devices, and registered ones: either may come first.
-    let slices = match Api::<ResourceSlice>::all(client).list(&everything).await {
-        Ok(slices) => slices.items,
+    let slices = match list(&Api::<ResourceSlice>::all(client), &all, everything).await {
+        Ok(slices) => slices,
         // An older release, or one without devices.
         Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
         Err(error) => return Err(error.into()),
     };
-    let registered = nodes.items.iter().filter_map(|node| {
+    let registered = nodes.iter().filter_map(|node| {
         let annotations = node.metadata.annotations.as_ref()?;
         annotations.get(REGISTERED_DRIVERS)
     });
@@ -206,10 +210,10 @@ async fn content(kubeconfig: &Path) -> anyhow::Result<Content> {
         .map(str::to_owned)
         .collect();
     let mut count = Pods {
-        total: pods.items.len(),
+        total: pods.len(),
         ..Pods::default()
     };
-    for pod in &pods.items {
+    for pod in &pods {
         let phase = pod
             .status
             .as_ref()
@@ -223,8 +227,8 @@ async fn content(kubeconfig: &Path) -> anyhow::Result<Content> {
     }
     Ok(Content {
         nodes: Count {
-            ready: nodes.items.iter().filter(ready).count(),
-            total: nodes.items.len(),
+            ready: nodes.iter().filter(ready).count(),
+            total: nodes.len(),
         },
         pods: count,
         drivers,
@@ -351,7 +355,45 @@ fn age(seconds: i64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use allot_apiserver::Server;
+    use allot_apiserver::identity::User;
+    use kube::api::{Patch, PatchParams, PostParams};
+    use serde_json::json;
+
     use super::*;
+
+    /// The attack: one pod of any tenant with a time that cannot be read failed the whole command.
+    #[tokio::test]
+    async fn regression_a_pod_with_a_time_of_the_last_day_is_counted() {
+        let server = Server::in_memory().await.expect("a server");
+        let client = Client::new(server.client_service(User::admin()), "default");
+        let pods = Api::<kube::api::DynamicObject>::default_namespaced_with(
+            client.clone(),
+            &kube::api::ApiResource::erase::<Pod>(&()),
+        );
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "poisoned"},
+            "spec": {"automountServiceAccountToken": false, "containers": [{"name": "c", "image": "i"}]},
+        });
+        let account = json!({"metadata": {"name": "default"}});
+        let accounts = Api::default_namespaced(client.clone());
+        let account: k8s_openapi::api::core::v1::ServiceAccount =
+            serde_json::from_value(account).expect("an account");
+        let made = accounts.create(&PostParams::default(), &account).await;
+        made.expect("an account");
+        let pod = serde_json::from_value(pod).expect("a pod");
+        let made = pods.create(&PostParams::default(), &pod).await;
+        made.expect("a pod");
+        let status = json!({"status": {"phase": "Running", "conditions": [
+            {"type": "a.example.com/b", "status": "True", "lastTransitionTime": "9999-12-31T23:59:59Z"},
+        ]}});
+        let patch = Patch::Merge(status);
+        let params = PatchParams::default();
+        let changed = pods.patch_status("poisoned", &params, &patch).await;
+        changed.expect("a status");
+        let content = content(client).await.expect("the content");
+        assert_eq!((content.pods.running, content.pods.total), (1, 1));
+    }
 
     #[test]
     fn ages_are_short() {

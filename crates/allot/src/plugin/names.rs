@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use allot_reflector::everything;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
 
@@ -108,6 +109,7 @@ async fn names(
     api: Api<DynamicObject>,
     name: impl Fn(&DynamicObject) -> Option<String>,
 ) -> anyhow::Result<Vec<String>> {
-    let list = api.list(&ListParams::default().limit(MOST)).await?;
+    let params = ListParams::default().limit(MOST);
+    let list = allot_reflector::list(&api, &params, everything).await?;
     Ok(list.iter().filter_map(name).collect())
 }

@@ -9,14 +9,14 @@ use futures::StreamExt as _;
 use http::{HeaderValue, Request, Response, header};
 use http_body_util::{BodyExt, BodyStream, Full, Limited};
 use hyper::body::Incoming;
-use hyper::client::conn::http1::{Builder, SendRequest};
-use hyper_util::rt::TokioIo;
+use hyper::client::conn::http1::Builder;
 use parking_lot::Mutex;
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
 use tokio_rustls::TlsConnector;
 
 use crate::body::Body;
+use crate::dial::head;
 use crate::{dial, remote};
 
 /// The time for opening a connection.
@@ -26,7 +26,7 @@ const MAX_IDLE: usize = 16;
 /// The most bytes in the head of an answer.
 const MAX_HEAD: usize = 64 << 10;
 
-type Sender = SendRequest<Full<Bytes>>;
+type Sender = head::Sender<Full<Bytes>>;
 
 /// Why there is no answer.
 #[derive(Debug)]
@@ -148,9 +148,7 @@ impl Client {
             .connect(name, stream)
             .await
             .map_err(|error| failed(remote::in_go(&error)))?;
-        let (sender, connection) = Builder::new()
-            .max_buf_size(MAX_HEAD)
-            .handshake(TokioIo::new(stream))
+        let (sender, connection) = head::handshake(Builder::new().max_buf_size(MAX_HEAD), stream)
             .await
             .map_err(|error| failed(error.to_string()))?;
         tokio::spawn(async move {

@@ -8,7 +8,7 @@ use allot_certificates::{AnyServer, Trust};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
-use hyper_util::rt::TokioIo;
+use hyper::client::conn::http1::Builder;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::server::ParsedCertificate;
 use rustls_pki_types::ServerName;
@@ -21,6 +21,7 @@ use crate::auth::certificate;
 use crate::body::Body;
 use crate::config::KubeletClient;
 use crate::context::Call;
+use crate::dial::head::{self, Sender};
 use crate::dial::{self, Reach};
 use crate::error::{ApiError, Result};
 use crate::identity::NODE_PREFIX;
@@ -80,8 +81,6 @@ async fn refusal_of(mut body: hyper::body::Incoming) -> String {
     String::from_utf8_lossy(&text).trim().to_owned()
 }
 
-type Sender<B> = hyper::client::conn::http1::SendRequest<B>;
-
 /// Opens a connection to a kubelet.
 async fn connect<B>(core: &ServerState, endpoint: &Endpoint) -> Result<Sender<B>>
 where
@@ -121,7 +120,7 @@ where
             true => ApiError::bad_request(dial::REFUSED),
             false => dial(&error),
         })?;
-    let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+    let (sender, connection) = head::handshake(&Builder::new(), stream)
         .await
         .map_err(|error| dial(&error))?;
     tokio::spawn(async move {

@@ -29,13 +29,14 @@ impl Server {
             request,
             owner,
             denied,
-            connection,
+            in_flight,
             flow,
             seat,
             audit,
             ..
         } = exchange;
         let info = Arc::clone(&request.info);
+        let connection = in_flight.as_ref().map(|it| it.connection.clone());
         let mut response = match result {
             Ok(response) => response,
             Err(error) => error_response(&error, &request),
@@ -121,14 +122,16 @@ impl Server {
         owner: Option<Arc<str>>,
         seat: Option<Seat>,
     ) -> Response<Body> {
-        let account = connection.as_ref().map(|it| it.account(owner));
+        let account = connection.as_ref().map(|it| it.account(owner.clone()));
         let whole = response.body().whole_size();
         if whole.is_some_and(|size| size <= CHUNK) {
             let (Some(connection), Some(account)) = (&connection, &account) else {
                 return response;
             };
             if response.body_mut().count(account) {
-                response.body_mut().hold(Box::new(connection.request()));
+                response
+                    .body_mut()
+                    .hold(Box::new(connection.request_of(owner.as_ref())));
                 return response;
             }
         } else if let Some(size) = whole.filter(|_| !response.body().is_reserved()) {
@@ -139,7 +142,9 @@ impl Server {
         }
         let account = account.filter(|_| !response.body().is_reserved());
         if let Some(connection) = &connection {
-            response.body_mut().hold(Box::new(connection.request()));
+            response
+                .body_mut()
+                .hold(Box::new(connection.request_of(owner.as_ref())));
         }
         if let Some(seat) = seat {
             response.body_mut().hold(Box::new(seat));

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use allot_reflector::{Collection, Observed, observe};
 use futures::StreamExt;
 use kube::Api;
 use kube::api::DynamicObject;
-use kube::runtime::{WatchStreamExt, watcher};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -83,26 +83,18 @@ pub(super) async fn keep(
     synced: watch::Sender<bool>,
     mut changed: impl FnMut(Change),
 ) {
-    let stream = watcher(api, watcher::Config::default()).default_backoff();
-    let mut stream = std::pin::pin!(stream);
-    let mut fresh = HashMap::new();
-    while let Some(event) = stream.next().await {
-        let changes: Vec<Change> = match event {
-            Ok(watcher::Event::Init) => {
-                fresh.clear();
-                continue;
-            }
-            Ok(watcher::Event::InitApply(object)) => {
-                fresh.insert(name_of(&object), Arc::new(object));
-                continue;
-            }
-            Ok(watcher::Event::InitDone) => {
+    let mut stream = observe::<DynamicObject>(Collection::new(api, None));
+    while let Some(observed) = stream.next().await {
+        let changes: Vec<Change> = match observed {
+            Observed::Listed { items, .. } => {
+                let items = items.into_iter();
+                let fresh: HashMap<_, _> = items.map(|it| (name_of(&it), Arc::new(it))).collect();
                 let mut before = {
                     let mut watched = cache.watched.lock();
                     std::mem::replace(&mut *watched, fresh.clone())
                 };
                 let mut changes: Vec<_> = fresh
-                    .drain()
+                    .into_iter()
                     .map(|(name, after)| Change {
                         before: before.remove(&name),
                         after: Some(after),
@@ -116,8 +108,8 @@ pub(super) async fn keep(
                 }));
                 changes
             }
-            Ok(watcher::Event::Apply(object)) => {
-                let (name, after) = (name_of(&object), Arc::new(object));
+            Observed::Applied(object) => {
+                let (name, after) = (name_of(&object), Arc::from(object));
                 let before = cache
                     .watched
                     .lock()
@@ -128,7 +120,7 @@ pub(super) async fn keep(
                     after: Some(after),
                 }]
             }
-            Ok(watcher::Event::Delete(object)) => {
+            Observed::Deleted(object) => {
                 let name = name_of(&object);
                 let before = cache.watched.lock().remove(&name);
                 cache.written.lock().remove(&name);
@@ -137,10 +129,6 @@ pub(super) async fn keep(
                     before,
                     after: None,
                 }]
-            }
-            Err(error) => {
-                tracing::debug!(%error, "watching");
-                continue;
             }
         };
         changes.into_iter().for_each(&mut changed);

@@ -3,8 +3,11 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::OFlags;
 
 use crate::manifest::Descriptor;
 use crate::store::{Lease, Store};
@@ -31,6 +34,18 @@ pub(super) enum ArchiveEntry {
     File(u64),
     Link(String),
     Blob(Digest),
+}
+
+/// Opens a regular file: a pipe in a layout would keep its reader waiting.
+fn open_file(path: &Path) -> std::io::Result<File> {
+    let waits_for_no_writer = OFlags::NONBLOCK.bits().cast_signed();
+    let mut options = File::options();
+    options.read(true).custom_flags(waits_for_no_writer);
+    let file = options.open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(std::io::Error::other("it is not a regular file")),
+    }
 }
 
 impl Source {
@@ -63,7 +78,7 @@ impl Source {
         let stream = Stream::new(plain, &total);
         let mut archive = tar::Archive::new(stream.reader());
         let mut entries = archive.entries().map_err(broken)?;
-        let mut number = 0;
+        let (mut kept, mut number) = (0, 0);
         loop {
             if cancel.load(Ordering::Relaxed) {
                 return Err(Error::Cancelled);
@@ -80,13 +95,15 @@ impl Source {
                 std::io::copy(&mut entry, &mut std::io::sink()).map_err(broken)?;
                 continue;
             };
-            if files.len() >= MAX_FILES {
+            let kind = entry.header().entry_type();
+            // Each counts, also one with the name of an earlier one: it is a file as well.
+            kept += usize::from(!kind.is_dir());
+            if kept > MAX_FILES {
                 return Err(Error::TooLarge(format!(
                     "the archive has more than {MAX_FILES} files"
                 )));
             }
             let size = entry.size();
-            let kind = entry.header().entry_type();
             if kind.is_symlink() || kind.is_hard_link() {
                 let target = entry.link_name_bytes().unwrap_or_default().into_owned();
                 let base = match (kind.is_symlink(), name.rsplit_once('/')) {
@@ -165,7 +182,7 @@ impl Source {
                 _ => return Ok(None),
             },
         };
-        match File::open(&path) {
+        match open_file(&path) {
             Ok(file) => Ok(Some(file)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(Error::io(format!("open {}", path.display()))(error)),

@@ -156,3 +156,36 @@ fn hostile_archives_are_refused() {
         0
     );
 }
+
+/// The attack: an archive of a few megabytes has millions of files of the same name. Each was extracted, and took an inode.
+#[test]
+fn regression_files_of_the_same_name_count_each() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store(directory.path());
+    let cancel = AtomicBool::new(false);
+    let blob = format!("blobs/sha256/{}", Digest::of(b"").hex());
+    for name in ["a", &blob] {
+        let one = Layer::new().file(name, "").tar();
+        // Without the two blocks that end the archive.
+        let file = directory.path().join("many.tar");
+        std::fs::write(&file, one[..512].repeat(10_001)).unwrap();
+        let error = import(&store, &file, None, &cancel).unwrap_err();
+        assert!(matches!(error, Error::TooLarge(_)), "{name}: {error}");
+    }
+    let mut left = std::fs::read_dir(store.root().join("ingest")).unwrap();
+    assert!(left.next().is_none());
+}
+
+/// The attack: a layout has a pipe in the place of a file. Its reader waited without end.
+#[test]
+fn regression_a_pipe_in_a_layout_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store(directory.path());
+    let path = layout(directory.path(), &Built::simple(), "a:1");
+    let index = path.join("index.json");
+    std::fs::remove_file(&index).unwrap();
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, &index, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let error = import(&store, &path, None, &AtomicBool::new(false)).unwrap_err();
+    assert!(error.to_string().contains("not a regular file"), "{error}");
+}

@@ -11,11 +11,11 @@ use allot_model::classic::objects::{
     Attribute, Instance, Ints, NamedResources, ResourceSlice, Strings,
 };
 use allot_protos::dra_v1alpha3 as wire;
+use allot_reflector::{Collection, Observed, observe};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
 use kube::api::{ApiResource, DynamicObject, PostParams};
-use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -186,27 +186,25 @@ struct Publisher {
 
 impl Publisher {
     async fn run(mut self, said: &ReportedResources) {
-        let config =
-            watcher::Config::default().fields(&format!("nodeName={}", self.node.name_any()));
-        let stream = watcher(self.api.clone(), config).default_backoff();
-        let mut stream = std::pin::pin!(stream);
+        let selector = format!("nodeName={}", self.node.name_any());
+        let slices = Collection::new(self.api.clone(), Some(&selector));
+        let mut stream = observe::<DynamicObject>(slices);
         let mut synced = false;
         let mut failed = false;
         loop {
             tokio::select! {
-                Some(event) = stream.next() => match event {
-                    Ok(watcher::Event::Init) => {
-                        self.stored.clear();
-                        synced = false;
+                Some(observed) = stream.next() => match observed {
+                    Observed::Listed { items, .. } => {
+                        let items = items.into_iter();
+                        self.stored = items.map(|slice| (slice.name_any(), slice)).collect();
+                        synced = true;
                     }
-                    Ok(watcher::Event::InitDone) => synced = true,
-                    Ok(watcher::Event::Apply(slice) | watcher::Event::InitApply(slice)) => {
-                        self.stored.insert(slice.name_any(), slice);
+                    Observed::Applied(slice) => {
+                        self.stored.insert(slice.name_any(), *slice);
                     }
-                    Ok(watcher::Event::Delete(slice)) => {
+                    Observed::Deleted(slice) => {
                         self.stored.remove(&slice.name_any());
                     }
-                    Err(error) => tracing::debug!(%error, "watching ResourceSlices"),
                 },
                 () = said.changed.notified() => {}
                 () = tokio::time::sleep(RETRY), if failed => {}

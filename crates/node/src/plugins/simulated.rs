@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use allot_client::{delete, discovery};
+use allot_reflector::{Collection, Observed, everything, observe};
 use futures::StreamExt as _;
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use kube::api::{ListParams, ObjectMeta};
 use kube::core::PartialObjectMeta;
-use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -130,7 +130,7 @@ async fn try_remove_of(
     nodes: &HashSet<String>,
 ) -> Result<(), kube::Error> {
     let api: Api<ResourceSlice> = Api::all(client.clone());
-    for slice in api.list(params).await?.items {
+    for slice in allot_reflector::list(&api, params, everything).await? {
         let of_fleet = slice
             .spec
             .node_name
@@ -186,8 +186,8 @@ async fn try_remove(
     params: &ListParams,
     keep: &impl Fn(&str) -> bool,
 ) -> Result<(), kube::Error> {
-    let api: Api<PartialObjectMeta<ResourceSlice>> = Api::all(client.clone());
-    for slice in api.list_metadata(params).await?.items {
+    let api: Api<ResourceSlice> = Api::all(client.clone());
+    for slice in allot_reflector::list(&api, params, everything).await? {
         let name = slice.metadata.name.as_deref();
         if name.is_some_and(|name| !keep(name)) {
             remove(&api, &slice.metadata).await?;
@@ -209,36 +209,27 @@ pub(crate) async fn follow_health(client: Client, selector: Option<String>, plug
             Err(_) => tokio::time::sleep(RETRY).await,
         }
     }
-    let mut config = watcher::Config::default().labels(UNHEALTHY);
-    if let Some(selector) = &selector {
-        config = config.fields(selector);
-    }
-    let mut events = std::pin::pin!(watcher(api, config).default_backoff());
+    let slices = Collection::new(api, selector.as_deref());
+    let mut events = observe::<ResourceSlice>(slices.labels(UNHEALTHY));
     // The annotated health by slice: driver, pool and devices.
     let mut said: BTreeMap<String, ReportedHealth> = BTreeMap::new();
-    let mut listed: BTreeMap<String, ReportedHealth> = BTreeMap::new();
-    while let Some(event) = events.next().await {
-        match event {
-            Ok(watcher::Event::Init) => listed.clear(),
-            Ok(watcher::Event::InitApply(slice)) => {
-                let (name, what) = unhealthy(slice);
-                listed.insert(name, what);
-            }
-            Ok(watcher::Event::InitDone) => {
-                let before = std::mem::replace(&mut said, std::mem::take(&mut listed));
+    while let Some(observed) = events.next().await {
+        match observed {
+            Observed::Listed { items, .. } => {
+                let listed = items.into_iter().map(unhealthy).collect();
+                let before = std::mem::replace(&mut said, listed);
                 update_health(&plugins, &said, before.values().chain(said.values()));
             }
-            Ok(watcher::Event::Apply(slice)) => {
-                let (name, what) = unhealthy(slice);
+            Observed::Applied(slice) => {
+                let (name, what) = unhealthy(*slice);
                 said.insert(name, what.clone());
                 update_health(&plugins, &said, [&what]);
             }
-            Ok(watcher::Event::Delete(slice)) => {
-                let (name, what) = unhealthy(slice);
+            Observed::Deleted(slice) => {
+                let (name, what) = unhealthy(*slice);
                 said.remove(&name);
                 update_health(&plugins, &said, [&what]);
             }
-            Err(error) => tracing::debug!(%error, "health of simulated devices"),
         }
     }
 }

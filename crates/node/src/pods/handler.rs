@@ -24,6 +24,8 @@ mod grpc;
 
 /// Of what a program or a server answers, this much is shown in events.
 const SHOWN: usize = 10 * 1024;
+/// The longest head of an answer to a probe.
+const LARGEST_HEAD: usize = 64 << 10;
 
 /// What to do.
 #[derive(Debug, Clone)]
@@ -252,7 +254,11 @@ async fn ask<S>(stream: S, request: http::Request<Empty<Bytes>>) -> Result<http:
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+    // What is read at once is small: a container can send informational answers without end, and as long as hyper finds one in
+    // what has been read, a worker of the runtime does nothing else.
+    let (mut sender, connection) = hyper::client::conn::http1::Builder::new()
+        .max_buf_size(LARGEST_HEAD)
+        .handshake(TokioIo::new(stream))
         .await
         .map_err(|error| error.to_string())?;
     let ask = async {

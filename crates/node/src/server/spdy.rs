@@ -7,5 +7,9 @@ pub(super) use session::{Session, upgrade};
 
 pub(super) use crate::spdy::{Codec, Frame, PROTOCOL_VERSION, TOKEN};
 
+/// The ping with which the node asks whether a client is still there; a client answers with the same frame. Those of servers
+/// have even numbers.
+pub(super) const ASK: Frame = Frame::Ping(2);
+
 /// Header with the protocols that would have been accepted.
 pub(super) const ACCEPTED_VERSIONS: &str = "x-accepted-stream-protocol-versions";

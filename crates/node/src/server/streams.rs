@@ -1,5 +1,7 @@
 //! The connection of a client with a program: standard streams, result and terminal size, over WebSocket or SPDY.
 
+use std::time::Duration;
+
 use http::header::UPGRADE;
 use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
@@ -21,6 +23,10 @@ const SPDY: [&str; 4] = [
     "v2.channel.k8s.io",
     "channel.k8s.io",
 ];
+
+/// How often a client is asked whether it is still there, while it is not listened to because nothing takes what it has sent:
+/// the end of its connection would not be noticed.
+pub(super) const ASK: Duration = Duration::from_secs(2);
 
 /// The streams that the client requested.
 #[derive(Debug, Clone, Copy)]
@@ -145,11 +151,19 @@ impl Client {
         }
     }
 
+    /// Sends a message that only asks whether the client is still there; an error means that it is not.
+    async fn ask(&mut self) -> Result<(), ()> {
+        match &mut self.connection {
+            Connection::Socket(socket) => socket.ask().await,
+            Connection::Spdy(session) => session.ask().await,
+        }
+    }
+
     /// Passes data between the client and a program until the output ends; returns false if the client disconnects
     /// before.
     ///
     /// Input does not hold up output: a program that waits for its output to be read may not read at all. While it does
-    /// not, the client is not listened to.
+    /// not, the client is not listened to, but asked whether it is there.
     pub(super) async fn converse(
         &mut self,
         mut output: mpsc::Receiver<Message>,
@@ -166,6 +180,11 @@ impl Client {
                     // Without a permit the reader has closed, which does not end the session.
                     if let (Ok(permit), Some(message)) = (permit, waiting.take()) {
                         permit.send(message);
+                    }
+                }
+                () = tokio::time::sleep(ASK), if waiting.is_some() => {
+                    if self.ask().await.is_err() {
+                        return false;
                     }
                 }
                 message = self.receive(), if waiting.is_none() => match message {

@@ -129,6 +129,12 @@ impl Socket {
         self.stream.send(message).await.map_err(drop)
     }
 
+    /// Sends a ping; an error means that the client disconnected. The answer is of no interest.
+    pub(super) async fn ask(&mut self) -> Result<(), ()> {
+        let ping = Message::Ping(Bytes::new());
+        self.stream.send(ping).await.map_err(drop)
+    }
+
     /// The next data and its channel; `None` when the client disconnected. Cancel-safe.
     pub(super) async fn receive(&mut self) -> Option<(u8, Vec<u8>)> {
         loop {

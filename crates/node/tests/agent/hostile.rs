@@ -1,6 +1,6 @@
 //! Streams whose clients do not keep to the protocols.
 
-use allot_testing::wait::PATIENCE;
+use allot_testing::wait::{PATIENCE, until_true};
 use flate2::{Compress, Compression, FlushCompress};
 use futures::{SinkExt as _, StreamExt as _};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -147,9 +147,14 @@ impl Spdy {
         out
     }
 
-    /// Opens a stream of a connection to a port.
+    /// Opens a stream of a connection to a port where nothing listens.
     async fn open(&mut self, id: u32, kind: &str, request: &str) {
-        let headers = [("streamtype", kind), ("port", "1"), ("requestid", request)];
+        self.open_to(id, kind, request, "1").await;
+    }
+
+    /// Opens a stream of a connection to a port.
+    async fn open_to(&mut self, id: u32, kind: &str, request: &str, port: &str) {
+        let headers = [("streamtype", kind), ("port", port), ("requestid", request)];
         let mut plain = (headers.len() as u32).to_be_bytes().to_vec();
         for text in headers.iter().flat_map(|(name, value)| [name, value]) {
             plain.extend_from_slice(&(text.len() as u32).to_be_bytes());
@@ -244,5 +249,82 @@ async fn regression_a_connection_has_one_data_stream() {
     spdy.open(11, "error", "a").await;
     spdy.open(13, "other", "d").await;
     assert_eq!(spdy.refused().await, (13, PROTOCOL_ERROR));
+    setup.delete_pod().await;
+}
+
+/// The attack: what a client has sent to a port is not read there, and the client leaves. It was not listened to, so that its
+/// connections were kept for as long as the pod: a few clients took all that the node may have, and all descriptors.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_a_client_of_a_port_that_is_not_read_is_missed_when_it_leaves() {
+    let setup = with_pod().await;
+    let port = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let number = port.local_addr().unwrap().port().to_string();
+    let mut spdy = Spdy::port_forward(&setup).await;
+    spdy.open_to(1, "error", "a", &number).await;
+    spdy.open_to(3, "data", "a", &number).await;
+    let (of_pod, _) = port.accept().await.unwrap();
+    let (mut reader, mut writer) = tokio::io::split(spdy.stream);
+    let flood = tokio::spawn(async move {
+        let data = [&[0, 0, 0, 3, 0, 0, 0x80, 0][..], &[b'x'; 0x8000]].concat();
+        while writer.write_all(&data).await.is_ok() {}
+    });
+    const PING: u8 = 6;
+    let asked = async {
+        loop {
+            let mut head = [0; 8];
+            reader.read_exact(&mut head).await.expect("a frame");
+            let length = u32::from_be_bytes([0, head[5], head[6], head[7]]) as usize;
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body).await.expect("a whole frame");
+            if head[0] & 0x80 != 0 && head[3] == PING {
+                return;
+            }
+        }
+    };
+    let asked = tokio::time::timeout(PATIENCE, asked).await;
+    asked.expect("is asked whether it is there");
+    flood.abort();
+    let _ = flood.await;
+    drop(reader);
+    // Nothing is read at the port: that would let the client be listened to.
+    let number = format!(":{:04X}", of_pod.local_addr().unwrap().port());
+    const ESTABLISHED: &str = "01";
+    until_true("the connection to the port ends", || {
+        let all = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let of_node = |line: &str| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            fields
+                .get(2)
+                .is_some_and(|remote| remote.ends_with(&number))
+                && fields.get(3) == Some(&ESTABLISHED)
+        };
+        !all.lines().any(of_node)
+    })
+    .await;
+    drop(of_pod);
+    setup.delete_pod().await;
+}
+
+/// The same for the input of a command, which does not read it.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_a_client_whose_input_is_not_read_is_asked_whether_it_is_there() {
+    let setup = with_pod().await;
+    let path = "/exec/default/p/c?input=1&output=1&command=sleep&command=300";
+    let (stream, _) = by_websocket(&setup, path, "").await;
+    let socket = WebSocketStream::from_raw_socket(stream, Role::Client, None).await;
+    let (mut sink, mut messages) = socket.split();
+    let flood = tokio::spawn(async move {
+        let message = Message::binary([&[0][..], &[b'x'; 0x8000]].concat());
+        while sink.send(message.clone()).await.is_ok() {}
+    });
+    let asked = async {
+        while !matches!(
+            messages.next().await.expect("a stream"),
+            Ok(Message::Ping(_))
+        ) {}
+    };
+    let asked = tokio::time::timeout(PATIENCE, asked).await;
+    asked.expect("is asked whether it is there");
+    flood.abort();
     setup.delete_pod().await;
 }

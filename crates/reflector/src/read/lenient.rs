@@ -1,5 +1,6 @@
 //! What servers, which are written in Go, accept, and cannot be read here: times at the end of the year 9999, because a
-//! [`Timestamp`] has a date in every time zone; and in parameters of drivers, which are kept as they were sent, halves of
+//! [`Timestamp`] has a date in every time zone; times before the year 0, which an offset makes of its first day, and Go writes
+//! with a sign; and in parameters of drivers, which are kept as they were sent, halves of
 //! characters beyond the first 65 536. Fields and parameters can be nested deeper than the parser reads.
 
 use std::borrow::Cow;
@@ -7,12 +8,13 @@ use std::borrow::Cow;
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 
-/// How such a time begins in JSON.
-const START: &str = "\"9999-12-3";
+/// How such times begin in JSON, each with what is read instead: the last second of a [`Timestamp`], or the first of the year 0.
+const BOUNDS: [(&str, &str); 2] = [
+    ("\"9999-12-3", "9999-12-30T22:00:00"),
+    ("\"-001-12-3", "0000-01-01T00:00:00"),
+];
 /// How deep an object is read. The parser has a bound, which is a little more.
 const LEVELS: usize = 100;
-/// The last second of a [`Timestamp`].
-const LAST: &str = "9999-12-30T22:00:00";
 
 /// The replacement character, as Go reads half of a character.
 const REPLACED: &str = "\\ufffd";
@@ -95,17 +97,21 @@ fn unit(text: &str) -> Option<u16> {
     u16::from_str_radix(digits, 16).ok()
 }
 
-/// The text with the last time instead of later ones; `None` if it has none. Strings that look like one of them change as
-/// well, and keep their length.
+/// The text with the nearest time instead of those that cannot be read; `None` if it has none. Strings that look like one of them
+/// change as well, and keep their length.
 fn clamped(text: &str) -> Option<String> {
     let (mut clamped, mut rest, mut is_changed) = (String::new(), text, false);
-    while let Some(at) = rest.find(START) {
+    let next = |rest: &str| {
+        let found = BOUNDS.map(|(start, bound)| rest.find(start).map(|at| (at, bound)));
+        found.into_iter().flatten().min()
+    };
+    while let Some((at, bound)) = next(rest) {
         let (before, from) = rest.split_at(at + 1);
         clamped.push_str(before);
         let (time, after) = from.split_at(from.find('"').unwrap_or(from.len()));
         match fraction(time) {
             Some(fraction) if time.parse::<Timestamp>().is_err() => {
-                clamped.push_str(LAST);
+                clamped.push_str(bound);
                 clamped.push_str(fraction);
                 is_changed = true;
             }
@@ -117,11 +123,12 @@ fn clamped(text: &str) -> Option<String> {
     is_changed.then_some(clamped)
 }
 
-/// What follows the second of a time in UTC; `None` for other texts.
+/// What follows the second of a time in UTC, whatever its year is; `None` for other texts.
 fn fraction(time: &str) -> Option<&str> {
-    let (second, fraction) = time.split_at_checked(LAST.len())?;
+    let (second, fraction) = time.split_at_checked("YYYY-MM-DDTHH:MM:SS".len())?;
     let digits = fraction.strip_suffix('Z')?;
     let digits = digits.strip_prefix('.').unwrap_or(digits);
+    let second = format!("2000{}", second.get(4..)?);
     let is_time = second.parse::<DateTime>().is_ok();
     (is_time && digits.bytes().all(|byte| byte.is_ascii_digit())).then_some(fraction)
 }
@@ -162,6 +169,23 @@ mod tests {
                 renewed.as_second()
             );
         }
+    }
+
+    /// The attack: a condition of a pod on the first day of the year 0, east of Greenwich, which is written as one of the year -1.
+    /// The watches of all pods failed from then on: of the scheduler, the controllers and the nodes.
+    #[test]
+    fn regression_an_object_of_the_day_before_the_first_is_read() {
+        for time in [
+            "-001-12-31T01:00:00.000000Z",
+            "-001-12-30T23:00:00Z",
+            "-001-12-31T23:59:59.999999Z",
+        ] {
+            let read: Lease = parse(&lease(time), everything).unwrap();
+            let renewed = read.spec.unwrap().renew_time.unwrap().0;
+            assert_eq!(renewed.strftime("%FT%T").to_string(), "0000-01-01T00:00:00");
+        }
+        let zero: Lease = parse(&lease("0000-01-01T00:00:00Z"), everything).unwrap();
+        assert!(zero.spec.unwrap().renew_time.is_some());
     }
 
     /// The attack: a claim whose parameters have half of a character, which Go replaces where it reads them.
@@ -212,6 +236,10 @@ mod tests {
     fn other_texts_stay() {
         let early = r#"{"time": "9999-12-30T22:00:00Z", "name": "9999-12-31", "open": "9999-12-3"#;
         assert_eq!(readable(early), None);
+        assert_eq!(
+            readable(r#"{"a": "-001-12-32T00:00:00Z", "b": "-001-12-31", "c": "-001-12-3"#),
+            None
+        );
         assert_eq!(readable(r#"{"time": "2026-01-01T00:00:00Z"}"#), None);
         assert!(parse::<Lease>(&lease("soon"), everything).is_err());
     }

@@ -94,8 +94,10 @@ impl Reader<'_> {
         let time = civil::Date::new(year as i16, month as i8, day as i8)
             .map(|date| date.at(hour as i8, minute as i8, second as i8, nanosecond))
             .map_err(|_| Problem::Range("day"))?;
-        time.checked_sub(Span::new().minutes(offset))
-            .map_err(|_| Problem::Range("year"))
+        // A year beyond four digits in UTC could be stored, and not be read again.
+        let time = time.checked_sub(Span::new().minutes(offset)).ok();
+        time.filter(|time| time.year() >= 0)
+            .ok_or(Problem::Range("year"))
     }
 
     fn literal(&mut self, text: &'static str) -> Result<(), Problem> {
@@ -228,6 +230,8 @@ mod tests {
                 "2024-01-01T00:00:00+25:00",
                 "time zone offset hour out of range",
             ),
+            ("0000-01-01T00:00:00+00:01", "year out of range"),
+            ("9999-12-31T23:59:00-00:01", "year out of range"),
             ("2024-01-01T00:00:00Zz", "extra text: \"z\""),
         ] {
             let expected = format!("parsing time \"{text}\": {expected}");

@@ -6,6 +6,8 @@ use std::ops::Range;
 use allot_apimachinery::lean::Keep;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use jiff::SignedDuration;
+use jiff::civil::{DateTime, datetime};
 use serde::de::IgnoredAny;
 
 use super::{Envelope, Error, MAX_DEPTH, Wire, next};
@@ -346,12 +348,11 @@ impl<'a> Reader<'a> {
 
     fn time(&mut self, bytes: &[u8], micro: bool) -> Result<bool, Error> {
         let (seconds, nanoseconds) = numbers(bytes)?;
-        let nanoseconds = i32::try_from(nanoseconds).unwrap_or_default();
-        let time = jiff::Timestamp::new(seconds, nanoseconds);
-        let Some(time) = time.ok().filter(|_| (seconds, nanoseconds) != (0, 0)) else {
+        if (seconds, nanoseconds) == (0, 0) {
             self.out.push_str("null");
             return Ok(true);
-        };
+        }
+        let time = utc(seconds, nanoseconds);
         let format = match micro {
             true => "\"%Y-%m-%dT%H:%M:%S%.6fZ\"",
             false => "\"%Y-%m-%dT%H:%M:%SZ\"",
@@ -359,6 +360,15 @@ impl<'a> Reader<'a> {
         let _ = write!(self.out, "{}", time.strftime(format));
         Ok(false)
     }
+}
+
+/// A time since 1970; of those with a year of four digits the nearest one.
+fn utc(seconds: i64, nanoseconds: i64) -> DateTime {
+    let nanoseconds = i64::from(i32::try_from(nanoseconds).unwrap_or_default());
+    datetime(1970, 1, 1, 0, 0, 0, 0)
+        .saturating_add(SignedDuration::from_secs(seconds))
+        .saturating_add(SignedDuration::from_nanos(nanoseconds))
+        .max(datetime(0, 1, 1, 0, 0, 0, 0))
 }
 
 /// Writes a string of JSON.
@@ -396,4 +406,26 @@ fn numbers(mut bytes: &[u8]) -> Result<(i64, i64), Error> {
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The attack: such a time became null, with which a list cannot be read where a time is demanded.
+    #[test]
+    fn regression_times_of_every_second_have_a_text() {
+        for (seconds, nanoseconds, expected) in [
+            (0, 1, "1970-01-01T00:00:00"),
+            (253_402_300_799, 999_999_999, "9999-12-31T23:59:59"),
+            (253_402_300_800, 0, "9999-12-31T23:59:59"),
+            (i64::MAX, i64::from(i32::MAX), "9999-12-31T23:59:59"),
+            (-62_167_219_200, 0, "0000-01-01T00:00:00"),
+            (-62_167_219_201, 0, "0000-01-01T00:00:00"),
+            (i64::MIN, i64::MIN, "0000-01-01T00:00:00"),
+        ] {
+            let text = utc(seconds, nanoseconds).strftime("%Y-%m-%dT%H:%M:%S");
+            assert_eq!(text.to_string(), expected, "{seconds}");
+        }
+    }
 }

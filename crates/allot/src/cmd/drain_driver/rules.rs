@@ -3,6 +3,7 @@
 
 use allot_client::{delete, discovery};
 use allot_controllers::drain::{Drain, TAINT};
+use allot_reflector::everything;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -67,9 +68,10 @@ impl Rules {
     /// The server refuses it.
     pub async fn remove(&self, drain: &Drain) -> anyhow::Result<usize> {
         let label = format!("{LABEL}={}", drain.driver);
-        let list = self.api.list(&ListParams::default().labels(&label)).await;
+        let params = ListParams::default().labels(&label);
+        let list = allot_reflector::list(&self.api, &params, everything).await;
         let mut removed = 0;
-        for rule in list.map_err(api_error)?.items {
+        for rule in list.map_err(api_error)? {
             let annotations = rule.metadata.annotations.as_ref();
             let node = annotations.and_then(|all| all.get(NODE));
             if drain.node.is_some() && node != drain.node.as_ref() {
@@ -169,7 +171,7 @@ mod tests {
         assert_eq!(json!(selectors(&drain, &slices)), expected, "{node:?}");
     }
 
-    /// A drain that had begun meanwhile lost the rule with which it taints.
+    /// A drain that had begun meanwhile lost the rule with which it taints. A time that cannot be read keeps no rule.
     #[tokio::test]
     async fn regression_the_rule_of_a_later_drain_is_not_removed() {
         use http_body_util::BodyExt as _;
@@ -191,7 +193,9 @@ mod tests {
                 }
                 false => (
                     200,
-                    json!({"apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRuleList", "metadata": {}, "items": [{"metadata": {"name": "r", "uid": "seen"}}]}),
+                    json!({"apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRuleList", "metadata": {}, "items": [
+                        {"metadata": {"name": "r", "uid": "seen", "managedFields": [{"time": "9999-12-31T23:59:59Z"}]}},
+                    ]}),
                 ),
             };
             let body = kube::client::Body::from(answer.to_string().into_bytes());

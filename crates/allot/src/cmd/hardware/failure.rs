@@ -8,6 +8,7 @@ use std::io::{Write as _, stdout};
 
 use allot_driver::{HEEDS_INJECTED_FAILURES, InjectedFailure, InjectedFailures};
 use allot_node::{HARDWARE, REGISTERED_DRIVERS};
+use allot_reflector::everything;
 use anyhow::{Context as _, bail, ensure};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::ResourceSlice;
@@ -213,8 +214,9 @@ impl Slices {
         if let Some(driver) = &target.driver {
             fields.push_str(&format!(",spec.driver={driver}"));
         }
-        let list = self.api.list(&ListParams::default().fields(&fields)).await;
-        Ok(list.context("cannot list ResourceSlices")?.items)
+        let params = ListParams::default().fields(&fields);
+        let list = allot_reflector::list(&self.api, &params, everything).await;
+        list.context("cannot list ResourceSlices")
     }
 
     /// The only slice with a device.

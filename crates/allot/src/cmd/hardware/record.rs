@@ -4,6 +4,7 @@ use std::io::{Write as _, stdout};
 use std::path::PathBuf;
 
 use allot_hardware::{Cluster, record};
+use allot_reflector::everything;
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
@@ -78,10 +79,9 @@ pub(super) fn run(args: Record) -> anyhow::Result<()> {
 async fn list<K: kube::Resource<DynamicType = ()>>(client: &Client) -> anyhow::Result<Vec<Value>> {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<K>(&()));
     let kind = K::plural(&());
-    let list = api.list(&ListParams::default()).await;
+    let list = allot_reflector::list(&api, &ListParams::default(), everything).await;
     let list = list.with_context(|| format!("cannot list {kind}"))?;
-    list.items
-        .into_iter()
+    list.into_iter()
         .map(|item| Ok(serde_json::to_value(item)?))
         .collect()
 }

@@ -1,6 +1,7 @@
 //! Reading a cluster, kind by kind.
 
 use allot_model::{GROUP, Kind, Version};
+use allot_reflector::{everything, parse};
 use allot_scheduler::watched::{self, Watched};
 use anyhow::Context as _;
 use http::Request;
@@ -226,7 +227,8 @@ async fn list(
         let url = format!("{path}?limit={PAGE}&continue={next}");
         let request = Request::get(url).body(Vec::new());
         let request = request.map_err(kube::Error::HttpError)?;
-        let page: Page = client.request(request).await?;
+        let text = client.request_text(request).await?;
+        let page: Page = parse(&text, everything).map_err(kube::Error::SerdeError)?;
         for mut object in page.items {
             object["apiVersion"] = api.into();
             object["kind"] = kind.kind.into();

@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 
 use super::{Dialled, Target};
 use crate::server::Query;
+use crate::server::streams::ASK;
 use crate::server::websocket::Socket;
 
 /// Limit of queued chunks for the client.
@@ -83,9 +84,18 @@ pub(super) async fn run(mut socket: Socket, ports: &[u16], target: Target) {
             },
             message = socket.receive() => {
                 let Some((channel, data)) = message else { return };
-                if let Some(writer) = inputs.get_mut(&channel)
-                    && writer.write_all(&data).await.is_err()
-                {
+                let Some(writer) = inputs.get_mut(&channel) else {
+                    continue;
+                };
+                let mut written = std::pin::pin!(writer.write_all(&data));
+                // While the pod does not read, the client is not listened to, but asked whether it is there.
+                let written = loop {
+                    tokio::select! {
+                        written = &mut written => break written,
+                        () = tokio::time::sleep(ASK) => if socket.ask().await.is_err() { return },
+                    }
+                };
+                if written.is_err() {
                     inputs.remove(&channel);
                 }
             }

@@ -1,21 +1,30 @@
 //! Forwarding over SPDY: for each connection of the client one stream with the data and one for what went wrong.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{SinkExt, StreamExt};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::codec::Framed;
 
 use super::{Dialled, Target};
+use crate::server::spdy::ASK;
+use crate::server::streams::ASK as ASK_EVERY;
 use crate::spdy::{Codec, Frame};
 
 /// Limit of queued frames for the client, of all connections together.
 const OUTGOING: usize = 32;
-/// Limit of queued data for one connection; then reading from the client stops.
+/// Limit of queued pieces for one connection; then reading from the client stops.
 const INCOMING: usize = 32;
+/// Limit of queued bytes of all connections of a client together.
+const QUEUED: usize = 4 << 20;
+/// How long the two streams of a connection may be apart, as upstream.
+const OPENING: Duration = Duration::from_secs(30);
 /// Streams whose partner has not been opened yet.
 const MOST_UNPAIRED: usize = 1000;
 /// Connections of one client at the same time.
@@ -25,11 +34,41 @@ const LONGEST_NAME: usize = 256;
 const PROTOCOL_ERROR: u32 = 1;
 const REFUSED: u32 = 3;
 
+/// Data of a client, and its share of what may be queued.
+type Queued = (Bytes, OwnedSemaphorePermit);
+
 /// The two streams of a connection, as far as they are open.
-#[derive(Default)]
 struct Pair {
     error: Option<u32>,
-    data: Option<(u32, mpsc::Receiver<Bytes>)>,
+    data: Option<(u32, mpsc::Receiver<Queued>)>,
+    since: Instant,
+}
+
+impl Pair {
+    fn new() -> Self {
+        Self {
+            error: None,
+            data: None,
+            since: Instant::now(),
+        }
+    }
+}
+
+/// What is queued for the connections, by their data streams.
+#[derive(Default)]
+struct Inputs(HashMap<u32, mpsc::Sender<Queued>>);
+
+impl Inputs {
+    /// The queue of another stream.
+    fn open(&mut self, id: u32) -> mpsc::Receiver<Queued> {
+        if self.0.len() >= MOST_UNPAIRED + MOST_CONNECTIONS {
+            // A client need not close the streams of connections that are over.
+            self.0.retain(|_, input| !input.is_closed());
+        }
+        let (sender, receiver) = mpsc::channel(INCOMING);
+        self.0.insert(id, sender);
+        receiver
+    }
 }
 
 /// Serves until the client disconnects.
@@ -48,7 +87,8 @@ where
         let _ = sink.close().await;
     });
     let mut pairs: HashMap<String, Pair> = HashMap::new();
-    let mut inputs: HashMap<u32, mpsc::Sender<Bytes>> = HashMap::new();
+    let mut inputs = Inputs::default();
+    let room = Arc::new(Semaphore::new(QUEUED));
     // Dropped with the client's connection: their peer is gone.
     let mut connections = JoinSet::new();
     while let Some(Ok(frame)) = frames.next().await {
@@ -74,6 +114,7 @@ where
                     },
                     str::to_owned,
                 );
+                pairs.retain(|_, pair| pair.since.elapsed() < OPENING);
                 let full = pairs.len() >= MOST_UNPAIRED || connections.len() >= MOST_CONNECTIONS;
                 let pair = pairs.get(&request);
                 let status = match (port, kind.as_str()) {
@@ -90,18 +131,17 @@ where
                 };
                 match (status, port) {
                     (None, Some(port)) => {
-                        let pair = pairs.entry(request.clone()).or_default();
+                        let pair = pairs.entry(request.clone()).or_insert_with(Pair::new);
                         if kind == "error" {
                             pair.error = Some(id);
                         } else {
-                            let (sender, receiver) = mpsc::channel(INCOMING);
-                            inputs.insert(id, sender);
-                            pair.data = Some((id, receiver));
+                            pair.data = Some((id, inputs.open(id)));
                         }
                         let sent = out.send(Frame::Reply { id }).await;
                         if let Pair {
                             error: Some(error),
                             data: Some(_),
+                            ..
                         } = pair
                         {
                             let error = *error;
@@ -123,20 +163,25 @@ where
                 }
             }
             Frame::Data { id, data, fin } => {
-                if let Some(input) = inputs.get(&id).filter(|_| !data.is_empty()) {
-                    // A connection that is over has no use for more.
-                    let _ = input.send(data).await;
+                let input = inputs.0.get(&id).filter(|_| !data.is_empty());
+                let taken = match input {
+                    Some(input) => queue(input, &room, data, &out).await,
+                    None => true,
+                };
+                if !taken {
+                    break;
                 }
                 if fin {
-                    inputs.remove(&id);
+                    inputs.0.remove(&id);
                 }
                 Ok(())
             }
             Frame::Reset { id, .. } => {
-                inputs.remove(&id);
+                inputs.0.remove(&id);
                 Ok(())
             }
-            Frame::Ping(id) => out.send(Frame::Ping(id)).await,
+            answer @ Frame::Ping(_) if answer == ASK => Ok(()),
+            ping @ Frame::Ping(_) => out.send(ping).await,
             Frame::Reply { .. } | Frame::GoAway { .. } | Frame::Other => Ok(()),
         };
         if sent.is_err() {
@@ -147,13 +192,42 @@ where
     writer.abort();
 }
 
+/// Queues data for a connection; false if the client is gone. While there is no room, because the pod does not read or one of two
+/// streams is missing, the client is not listened to, but asked whether it is there.
+async fn queue(
+    input: &mpsc::Sender<Queued>,
+    room: &Arc<Semaphore>,
+    data: Bytes,
+    out: &mpsc::Sender<Frame>,
+) -> bool {
+    let queued = async {
+        // A piece is smaller than the room. It is copied: it would keep all that was received with it.
+        let size = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        if let Ok(share) = Arc::clone(room).acquire_many_owned(size).await {
+            // A connection that is over has no use for more.
+            let _ = input.send((Bytes::copy_from_slice(&data), share)).await;
+        }
+    };
+    let mut queued = std::pin::pin!(queued);
+    loop {
+        tokio::select! {
+            () = &mut queued => return true,
+            () = out.closed() => return false,
+            () = tokio::time::sleep(ASK_EVERY) => {
+                // A full queue is one that the client, if it is there, does not read.
+                let _ = out.try_send(ASK);
+            }
+        }
+    }
+}
+
 /// One connection, from dialling to the end of both directions.
 async fn connect(
     target: Target,
     port: u16,
     error: u32,
     data: u32,
-    mut input: mpsc::Receiver<Bytes>,
+    mut input: mpsc::Receiver<Queued>,
     out: mpsc::Sender<Frame>,
 ) {
     let end = |id| Frame::Data {
@@ -166,7 +240,7 @@ async fn connect(
             let (reader, writer) = &mut dialled.halves;
             let trouble = &mut dialled.trouble;
             let towards_pod = async {
-                while let Some(bytes) = input.recv().await {
+                while let Some((bytes, _share)) = input.recv().await {
                     if writer.write_all(&bytes).await.is_err() {
                         break;
                     }
@@ -210,5 +284,23 @@ async fn connect(
             let _ = out.send(data_of).await;
             let _ = out.send(end(data)).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The attack: a client forwards to a port where nothing listens, and never closes its streams. Each was kept.
+    #[test]
+    fn regression_streams_that_are_not_closed_are_forgotten() {
+        let mut inputs = Inputs::default();
+        let open = inputs.open(1);
+        for id in 2..10_000 {
+            drop(inputs.open(id));
+        }
+        assert!(inputs.0.len() <= MOST_UNPAIRED + MOST_CONNECTIONS);
+        assert!(inputs.0.contains_key(&1));
+        drop(open);
     }
 }

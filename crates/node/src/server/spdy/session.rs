@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use tokio_util::codec::Framed;
 
-use super::{ACCEPTED_VERSIONS, Codec, Frame, PROTOCOL_VERSION, TOKEN};
+use super::{ACCEPTED_VERSIONS, ASK, Codec, Frame, PROTOCOL_VERSION, TOKEN};
 use crate::server::{Body, Refusal};
 use crate::spdy::{carried, channel};
 
@@ -99,7 +99,7 @@ impl Session {
                         connection.send(Frame::Reply { id }).await.ok()?;
                         streams.push((id, channel));
                     }
-                    Frame::Ping(id) => connection.send(Frame::Ping(id)).await.ok()?,
+                    ping @ Frame::Ping(_) => connection.send(ping).await.ok()?,
                     _ => {}
                 }
             }
@@ -129,6 +129,11 @@ impl Session {
         self.connection.send(frame).await.map_err(drop)
     }
 
+    /// Sends a ping; an error means that the client disconnected.
+    pub(in crate::server) async fn ask(&mut self) -> Result<(), ()> {
+        self.connection.send(ASK).await.map_err(drop)
+    }
+
     /// The next data and its channel, in the format of the WebSocket protocol; `None` when the client disconnected.
     /// Cancel-safe.
     pub(in crate::server) async fn receive(&mut self) -> Option<(u8, Vec<u8>)> {
@@ -145,7 +150,7 @@ impl Session {
                     }
                 }
                 Frame::Reset { id, .. } => self.ended = self.channel(id),
-                Frame::Ping(id) => self.connection.send(Frame::Ping(id)).await.ok()?,
+                ping @ Frame::Ping(_) if ping != ASK => self.connection.send(ping).await.ok()?,
                 _ => {}
             }
         }
