@@ -273,7 +273,7 @@ impl Reader<'_> {
         let mut hasher = DefaultHasher::new();
         object.to_string().hash(&mut hasher);
         // Revisions of the store are far smaller.
-        let revision = hasher.finish() | 1 << 63;
+        let revision = hasher.finish() | (1 << 63);
         self.found
             .entry(plural)
             .or_default()
