@@ -16,7 +16,7 @@ use allot_apiserver::registry::RuntimeConfig;
 use allot_apiserver::{Server, serve};
 use allot_model::features::{Features, Release};
 use allot_store::{Backend, Embedded};
-use anyhow::Context;
+use anyhow::{Context, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use futures::future::try_join_all;

@@ -61,7 +61,7 @@ enum Command {
     /// Take a driver out of service: taint its devices, wait for their users, remove its slices
     DrainDriver(cmd::drain_driver::Args),
     /// Run a node agent against a Kubernetes API server
-    Node(cmd::node::Args),
+    Node(Box<cmd::node::Args>),
     /// Import, list, remove and pull container images
     Image(cmd::image::Args),
     /// Run a DRA driver
@@ -158,7 +158,7 @@ fn main() -> ExitCode {
         Command::Scheduler(args) => cmd::scheduler::run(args),
         Command::Controllers(args) => cmd::controllers::run(args),
         Command::DrainDriver(args) => cmd::drain_driver::run(args),
-        Command::Node(args) => cmd::node::run(args),
+        Command::Node(args) => cmd::node::run(*args),
         Command::Image(args) => cmd::image::run(args),
         Command::Driver(args) => cmd::driver::run(args),
         Command::Conformance(args) => return cmd::conformance::run(args),

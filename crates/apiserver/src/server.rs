@@ -14,7 +14,7 @@ use crate::audit::RequestAudit;
 use crate::auth::{authorizer_attributes, certificate, credential, selected, undecided};
 use crate::body::{Body, text_response};
 use crate::config::Config;
-use crate::connections::{Connection, InFlight};
+use crate::connections::InFlight;
 use crate::context::Core;
 use crate::error::{ApiError, Result};
 use crate::flow::{Classified, Seat, is_mutating};

@@ -260,7 +260,7 @@ impl Reader<'_> {
         versions::set_type(&mut object, resource, VERSION);
         let object = versions::to_internal(resource, object).map_err(|error| error.0.message)?;
         let name = meta(&object, "name").to_owned();
-        if let Some(why) = aggregate(&validate::create(&resource.rules, &object)) {
+        if let Some(why) = aggregate(&validate::create(resource.rules, &object)) {
             return Err(format!("{kind} \"{name}\": {why}"));
         }
         check_name(&name, file)?;
