@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use allot_apimachinery::Status;
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::Response;
 
 use crate::body::{Body, text_response};
@@ -11,7 +12,7 @@ use crate::context::{Call, Core};
 use crate::error::{ApiError, Result};
 use crate::managed::Known;
 use crate::negotiate::{MediaType, Offer, Shape, accepted, negotiate};
-use crate::registry::Resource;
+use crate::registry::{Resource, Subresource};
 use crate::request::{Incoming, RequestInfo};
 
 mod body;
@@ -119,18 +120,33 @@ pub async fn dispatch(
         let Some(subresource) = call.resource.subresource(&info.subresource).cloned() else {
             return Err(ApiError::no_such_path());
         };
-        return sub::dispatch(call, &subresource, body).await;
+        return of_subresource(call, &subresource, body).await;
     }
-    match info.verb.as_str() {
-        "create" => create::create(call, body).await,
-        "get" => read::get(call).await,
-        "list" => read::list(call).await,
-        "watch" => watch_connection(call).await,
-        "update" => update::update(call, body).await,
-        "patch" => patch::patch(call, body).await,
-        "delete" => delete::delete(call, body).await,
-        "deletecollection" => delete::delete_collection(call, body).await,
-        _ => Err(ApiError::method_not_allowed()),
+    of_verb(&info.verb, call, body).await
+}
+
+// The futures of handlers are large. They are boxed by functions that are not asynchronous: one that awaited them itself
+// would have a place for each on the stack, below bodies whose nesting needs the stack.
+
+fn of_subresource<'a>(
+    call: Call<'a>,
+    subresource: &'a Subresource,
+    body: Bytes,
+) -> BoxFuture<'a, Result<Response<Body>>> {
+    Box::pin(sub::dispatch(call, subresource, body))
+}
+
+fn of_verb<'a>(verb: &str, call: Call<'a>, body: Bytes) -> BoxFuture<'a, Result<Response<Body>>> {
+    match verb {
+        "create" => Box::pin(create::create(call, body)),
+        "get" => Box::pin(read::get(call)),
+        "list" => Box::pin(read::list(call)),
+        "watch" => Box::pin(watch_connection(call)),
+        "update" => Box::pin(update::update(call, body)),
+        "patch" => Box::pin(patch::patch(call, body)),
+        "delete" => Box::pin(delete::delete(call, body)),
+        "deletecollection" => Box::pin(delete::delete_collection(call, body)),
+        _ => Box::pin(std::future::ready(Err(ApiError::method_not_allowed()))),
     }
 }
 

@@ -6,6 +6,7 @@ use allot_apimachinery::Status;
 use allot_apimachinery::quote::quote;
 use allot_store::Backend;
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::{Method, Request, Response};
 use http_body::Body as HttpBody;
 use tokio::time::Instant;
@@ -194,11 +195,26 @@ impl Server {
         B::Error: std::fmt::Display,
     {
         let info = Arc::clone(&exchange.request.info);
-        let answer = Box::pin(crate::raw::scope(self.answer(exchange, upload, user)));
+        let answer = Box::pin(crate::raw::scope(self.boxed_answer(exchange, upload, user)));
         panics::caught(&info, answer).await.unwrap_or_else(|| {
             self.0.metrics.panicked();
             Ok(text_response(500, panics::ANSWER))
         })
+    }
+
+    /// The future of [`Server::answer`] is large: it is made here, and not in each of the frames below it.
+    fn boxed_answer<'a, B>(
+        &'a self,
+        exchange: &'a mut Exchange,
+        upload: &'a mut Upload<B>,
+        user: Option<User>,
+    ) -> BoxFuture<'a, Result<Response<Body>>>
+    where
+        B: HttpBody + Send + 'static,
+        B::Data: Send,
+        B::Error: std::fmt::Display,
+    {
+        Box::pin(self.answer(exchange, upload, user))
     }
 
     async fn answer<B>(

@@ -146,7 +146,7 @@ fn read(roots: &[&Path], path: &str) -> Result<String> {
 
 /// Opens a path below a root for reading, with links resolved inside of the root, and without waiting for a FIFO.
 fn open_in(root: std::os::fd::BorrowedFd<'_>, path: &str) -> rustix::io::Result<OwnedFd> {
-    rustix::fs::openat2(
+    crate::openat2(
         root,
         path,
         OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY,

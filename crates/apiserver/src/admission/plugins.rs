@@ -158,7 +158,7 @@ mod tests {
     fn only_names_of_kube_apiserver_are_known() {
         assert_eq!(works("ResourceQuota"), Some(true));
         assert_eq!(works("OwnerReferencesPermissionEnforcement"), Some(true));
-        assert_eq!(works("ClusterTrustBundleAttest"), Some(false));
+        assert_eq!(works("ImagePolicyWebhook"), Some(false));
         assert_eq!(works("resourcequota"), None);
     }
 }

@@ -104,7 +104,13 @@ impl Tree {
             _ => components.join(&b'/'),
         };
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
-        match rustix::fs::openat2(&self.root, path, directory_flags(), Mode::empty(), resolve) {
+        match crate::openat2(
+            &self.root,
+            &path[..],
+            directory_flags(),
+            Mode::empty(),
+            resolve,
+        ) {
             Ok(found) => Ok(Some(found)),
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(self.failed(error)),

@@ -31,7 +31,8 @@ pub(crate) fn open(ptmx: &Path) -> std::io::Result<(OwnedFd, OwnedFd)> {
 /// # Errors
 /// The container has no separate terminals.
 pub(crate) fn open_inside(root: &Path) -> std::io::Result<(OwnedFd, OwnedFd)> {
-    use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, fstatfs, makedev, openat2};
+    use allot_images::openat2;
+    use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, fstatfs, makedev};
     /// `DEVPTS_SUPER_MAGIC`.
     const DEVPTS: u64 = 0x1cd1;
     let root = rustix::fs::open(root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;

@@ -33,6 +33,7 @@ impl Claim {
         let envelope = body.strip_prefix(MAGIC)?.to_vec();
         let claim = bytes_of(&envelope, RAW)?.to_vec();
         // Everything that is edited or read later must be parseable.
+        fields(&claim)?;
         for part in [METADATA, STATUS] {
             fields(bytes_of(&claim, part).unwrap_or_default())?;
         }
@@ -260,6 +261,13 @@ pub(crate) mod tests {
         read.claim = replace(&read.claim, STATUS, &[]).unwrap();
         read.set_reserved_for(&[Default::default()]).unwrap();
         assert_eq!(all(&read, STATUS, RESERVED_FOR).len(), 1);
+    }
+
+    /// It was read, and could not be edited: only its parts were looked at.
+    #[test]
+    fn regression_a_claim_that_is_no_message_is_refused() {
+        let whole = [MAGIC, &[18, 3, 10, 0, 6]].concat();
+        assert!(Claim::read(&whole).is_none());
     }
 
     proptest! {

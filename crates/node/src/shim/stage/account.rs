@@ -3,8 +3,9 @@
 use std::io::Read;
 use std::path::Path;
 
+use allot_images::openat2;
 use allot_images::user::id;
-use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 use super::{Result, StageError};
 use crate::spec::staged::Account;

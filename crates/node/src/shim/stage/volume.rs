@@ -5,7 +5,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
 use allot_cdi::DeviceNode;
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fchmod, fstat, mkdirat, openat2};
+use allot_images::openat2;
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fchmod, fstat, mkdirat};
 use rustix::io::Errno;
 
 use super::{Result, Source, StageError, Step};
