@@ -150,7 +150,7 @@ pub(crate) fn process(
     let security = &spec.security;
     let mut capabilities = security.capabilities.clone();
     if seccomp::needs_privileges(security) {
-        // ReportedResources up as soon as the filter is installed.
+        // Given up as soon as the filter is installed.
         for capability in seccomp::PRIVILEGES {
             if !capabilities.iter().any(|it| it == capability) {
                 capabilities.push(capability.to_owned());

@@ -127,7 +127,7 @@ pub struct User {
     pub id: u32,
     /// The primary group.
     pub group: u32,
-    /// All others.
+    /// The supplementary groups: the primary one among them, unless the pod names them exactly.
     pub others: Vec<u32>,
 }
 

@@ -192,11 +192,11 @@ func (w *world) begin() (err error) {
 	if err := w.startContainerd(); err != nil {
 		return err
 	}
-	for _, name := range []string{app, "example.com/pause:1"} {
-		if err := image(w.path("image.tar"), name, program); err != nil {
+	for file, name := range map[string]string{"app.tar": app, "pause.tar": "example.com/pause:1"} {
+		if err := image(w.path(file), name, program); err != nil {
 			return err
 		}
-		if _, err := w.ctr("images", "import", "--local", "--snapshotter", "native", w.path("image.tar")); err != nil {
+		if _, err := w.ctr("images", "import", "--local", "--snapshotter", "native", w.path(file)); err != nil {
 			return err
 		}
 	}

@@ -1,4 +1,4 @@
-//! Files of `/etc` that depend on the node: name resolution.
+//! Files of `/etc` that depend on pod and node: the name of the host, and name resolution.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -19,8 +19,8 @@ const LARGEST: usize = 1 << 20;
 const LOOPBACK: &str = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\nfe00::0\tip6-localnet\n\
     fe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n";
 
-/// Creates `hosts` and `resolv.conf` for a pod whose containers run from images or in a network of their own, and mounts them
-/// unless the pod mounts something there itself, as a kubelet does.
+/// Creates `hostname`, `hosts` and `resolv.conf` for a pod whose containers run from images or in a network of their own, and mounts them
+/// unless the pod mounts something there itself, as kubelets and container runtimes do.
 pub(super) fn add(
     node: &Node,
     pod: &Pod,
@@ -37,6 +37,7 @@ pub(super) fn add(
         ),
     };
     let files = [
+        ("hostname", format!("{hostname}\n")),
         ("hosts", hosts(&known, &spec, &addresses, hostname)),
         ("resolv.conf", resolv_conf(&servers(node, pod), &spec)),
     ];

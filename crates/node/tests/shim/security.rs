@@ -35,6 +35,13 @@ fn users_and_groups() {
         spec.security.groups = vec![77, 66];
     };
     as_root("id -G", groups, "0 66 77\n");
+    // The attack: a program that changed to another group was let into files that are closed to its first one.
+    let primary = |spec: &mut ContainerSpec| {
+        spec.security.user = Some(1234);
+        spec.security.group = Some(55);
+        spec.security.merge_groups = true;
+    };
+    as_root("grep Groups /proc/self/status", primary, "Groups:\t55 \n");
     let named = |spec: &mut ContainerSpec| spec.security.user_name = Some("nobody".into());
     as_root("id -un", named, "nobody\n");
     as_root("echo $HOME", named, "/nonexistent\n");

@@ -28,6 +28,8 @@ func main() {
 		}
 		fmt.Println("end of environment")
 		wait()
+	case "look": // prints what the container sees, and what is below paths
+		look()
 	case "count": // prints numbers until it is ended
 		for n := 0; ; n++ {
 			fmt.Println("count", n)

@@ -142,9 +142,9 @@ impl Process {
     }
 }
 
-/// The user of a container in its status. As with container runtimes, the groups begin with the primary one.
+/// The user of a container in its status.
 fn user_of(user: &User) -> ContainerUser {
-    let groups = std::iter::once(user.group).chain(user.others.iter().copied());
+    let groups = user.others.iter().copied();
     ContainerUser {
         linux: Some(LinuxContainerUser {
             uid: user.id.into(),

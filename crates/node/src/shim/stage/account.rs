@@ -108,9 +108,14 @@ fn resolve(security: &Security, passwd: &str, group: &str) -> Result<Account> {
                 .map(|it| it.1),
         );
     }
-    all.retain(|it| *it != gid);
     all.sort_unstable();
     all.dedup();
+    // The primary group is one of them unless they are named exactly (`Strict`), as in containerd: a program that changes to
+    // another group would leave it, and be let into files that are closed to its members (CVE-2022-36109 of moby).
+    if security.merge_groups {
+        all.retain(|it| *it != gid);
+        all.insert(0, gid);
+    }
     Ok(Account {
         user,
         group: gid,
@@ -158,10 +163,10 @@ mod tests {
             merge_groups: true,
             ..Security::default()
         };
-        check(named("app"), (100, 200, &[300], "/srv/app"));
-        check(named("app:web"), (100, 300, &[], "/srv/app"));
-        check(named("100:7"), (100, 7, &[300], "/srv/app"));
-        check(named("4711"), (4711, 0, &[], "/"));
+        check(named("app"), (100, 200, &[200, 300], "/srv/app"));
+        check(named("app:web"), (100, 300, &[300], "/srv/app"));
+        check(named("100:7"), (100, 7, &[7, 300], "/srv/app"));
+        check(named("4711"), (4711, 0, &[0], "/"));
         let strict = Security {
             merge_groups: false,
             groups: vec![9, 8, 9],
@@ -173,7 +178,7 @@ mod tests {
             group: Some(5),
             ..named("root")
         };
-        check(pod, (100, 5, &[300], "/srv/app"));
+        check(pod, (100, 5, &[5, 300], "/srv/app"));
         // The attack: root by a number that means "no change".
         let passwd = "root:x:0:0::/root:/bin/sh\napp:x:4294967295:4294967295::/:/bin/sh\n";
         for name in [
