@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"context"
 	"fmt"
 	"os/exec"
 	"regexp"
@@ -238,6 +239,17 @@ func startOwn(t *testing.T) {
 	if out, err := imported.CombinedOutput(); err != nil {
 		t.Fatalf("import: %v: %s", err, out)
 	}
+	// The other tests have the first node alone. The slices go with their node.
+	t.Cleanup(func() {
+		_ = shared.client.CoreV1().Nodes().Delete(context.Background(), "n2", metav1.DeleteOptions{})
+		must(t, eventually("the slices of the second node are gone", func() error {
+			slices, err := shared.client.ResourceV1().ResourceSlices().List(context.Background(), metav1.ListOptions{})
+			if err == nil && len(slices.Items) != 1 {
+				err = fmt.Errorf("%d slices", len(slices.Items))
+			}
+			return err
+		}))
+	})
 	kubeconfig := shared.path("up", "kubeconfig")
 	agent, err := shared.spawn("agent2", shared.bin, "node", "--kubeconfig", kubeconfig, "--node-name", "n2",
 		"--root-dir", shared.path("n2"), "--runtime", "process", "--images", "require", "--eviction-hard", "")
