@@ -8,7 +8,7 @@ mod bad_value;
 mod list;
 
 pub use bad_value::BadValue;
-pub use list::{ErrorList, MOST_TEXT, aggregate};
+pub use list::{ErrorList, MOST_TEXT, aggregate, joined};
 
 /// The longest name or key in a path, in bytes. Names and keys may be as long as the body.
 pub const MOST_STEP: usize = 2048;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use allot_apimachinery::Status;
-use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
+use allot_apimachinery::field::{BadValue, Error, ErrorList, Path, joined};
 use allot_apimachinery::gvk::GroupKind;
 use allot_schema::types::Type;
 use http::Response;
@@ -271,10 +271,8 @@ async fn rules(call: &Call<'_>, namespace: &str) -> Result<Value> {
     if errors.is_empty() && size > MOST_RULES {
         errors.push("there are too many rules to tell all of them");
     }
-    match &errors[..] {
-        [] => {}
-        [one] => status["evaluationError"] = (*one).into(),
-        many => status["evaluationError"] = format!("[{}]", many.join(", ")).into(),
+    if let Some(errors) = joined(&errors) {
+        status["evaluationError"] = errors.into();
     }
     Ok(status)
 }
@@ -311,11 +309,7 @@ async fn token(call: &Call<'_>, review: &Value) -> Result<Value> {
                         errors.push(error);
                     }
                 }
-                let error = match errors[..] {
-                    [one] => one.to_owned(),
-                    _ => format!("[{}]", errors.join(", ")),
-                };
-                json!({"user": {}, "error": error})
+                json!({"user": {}, "error": joined(&errors)})
             }
         },
     )

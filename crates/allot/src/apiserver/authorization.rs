@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use allot_apimachinery::field::joined;
 use allot_apiserver::Server;
 use allot_apiserver::auth::Authorizer;
 use allot_apiserver::config::authorization::abac::Policies;
@@ -150,11 +151,8 @@ impl Args {
 
     fn by_modes(&self) -> anyhow::Result<Vec<AuthorizationMode>> {
         let modes = self.modes();
-        let errors = self.conflicts(&modes);
-        match &errors[..] {
-            [] => {}
-            [one] => bail!("{one}"),
-            many => bail!("[{}]", many.join(", ")),
+        if let Some(errors) = joined(&self.conflicts(&modes)) {
+            bail!("{errors}");
         }
         let (policies, webhook) = (
             self.authorization_policy_file.as_deref(),

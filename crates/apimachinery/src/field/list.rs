@@ -168,9 +168,21 @@ pub fn aggregate(errors: &ErrorList) -> Option<String> {
         (rest, false) => texts.push(format!("and {rest} more errors")),
         (rest, true) => texts.push(format!("and at least {rest} more errors")),
     }
-    match texts.len() {
-        0 => None,
-        1 => texts.pop(),
-        _ => Some(format!("[{}]", texts.join(", "))),
+    joined(&texts)
+}
+
+/// Texts of errors as upstream's aggregate formats them: a single one unchanged, several in brackets. `None` without texts.
+pub fn joined(texts: &[impl AsRef<str>]) -> Option<String> {
+    let mut texts = texts.iter().map(AsRef::as_ref);
+    let first: &str = texts.next()?;
+    let Some(second) = texts.next() else {
+        return Some(first.to_owned());
+    };
+    let mut all = format!("[{first}, {second}");
+    for text in texts {
+        all.push_str(", ");
+        all.push_str(text);
     }
+    all.push(']');
+    Some(all)
 }

@@ -6,6 +6,7 @@ use std::hash::BuildHasher;
 use std::time::Instant;
 
 use allot_apimachinery::Status;
+use allot_apimachinery::field::joined;
 use parking_lot::Mutex;
 use serde_json::Value;
 
@@ -70,10 +71,8 @@ impl EventLimits {
                 reached.push(format!("limit reached on type {name} for key {key}"));
             }
         }
-        let why = match reached.as_slice() {
-            [] => return Ok(()),
-            [one] => one.clone(),
-            many => format!("[{}]", many.join(", ")),
+        let Some(why) = joined(&reached) else {
+            return Ok(());
         };
         let message = format!("Too many requests: {why}");
         Err(Status::failure(429, "TooManyRequests", message).into())

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use allot_apimachinery::field::{Error, Path};
+use allot_apimachinery::field::{Error, Path, joined};
 use serde_json::Value;
 
 use super::{Attributes, Operation, forbidden, is_whole_pod};
@@ -86,9 +86,8 @@ pub(super) fn check(attributes: &Attributes<'_>, pod: &Value) -> Result<()> {
             forbidden(attributes, &error.to_string()).0.message
         })
         .collect();
-    match errors.as_slice() {
-        [] => Ok(()),
-        [one] => Err(ApiError::unknown(one)),
-        many => Err(ApiError::unknown(format!("[{}]", many.join(", ")))),
+    match joined(&errors) {
+        None => Ok(()),
+        Some(errors) => Err(ApiError::unknown(errors)),
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use allot_apimachinery::Quantity;
-use allot_apimachinery::field::MOST_TEXT;
+use allot_apimachinery::field::{MOST_TEXT, joined};
 use serde_json::{Map, Value};
 
 use super::Admission;
@@ -152,12 +152,8 @@ pub(super) async fn check(
                 _ => {}
             }
         }
-        match errors.texts.as_slice() {
-            [] => {}
-            [one] => return Err(forbidden(attributes, one)),
-            many => {
-                return Err(forbidden(attributes, &format!("[{}]", many.join(", "))));
-            }
+        if let Some(errors) = joined(&errors.texts) {
+            return Err(forbidden(attributes, &errors));
         }
     }
     Ok(())

@@ -1,5 +1,7 @@
 //! What authorizers decide.
 
+use allot_apimachinery::field::joined;
+
 use super::authorize::{AuthorizerAttributes, forbidden};
 use crate::error::Result;
 
@@ -78,11 +80,7 @@ impl Decision {
 
     /// The errors of authorizers that could not judge, as upstream joins them.
     pub fn error(&self) -> Option<String> {
-        match &self.errors[..] {
-            [] => None,
-            [one] => Some(one.clone()),
-            many => Some(format!("[{}]", many.join(", "))),
-        }
+        joined(&self.errors)
     }
 
     /// Success if it is allowed.

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use allot_apimachinery::Status;
-use allot_apimachinery::field::{ErrorList, Path};
+use allot_apimachinery::field::{ErrorList, Path, joined};
 use allot_apimachinery::names;
 use allot_apimachinery::quote::quote;
 use parking_lot::Mutex;
@@ -308,12 +308,8 @@ fn extra_error(key: &str, values: &[String]) -> Option<String> {
     }
     let mut errors = ErrorList::default();
     domain_prefixed_path(key, &Path::new("extra").child("key"), &mut errors);
-    if !errors.is_empty() {
-        let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        let errors = match errors.as_slice() {
-            [one] => one.clone(),
-            several => format!("[{}]", several.join(", ")),
-        };
+    let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    if let Some(errors) = joined(&errors) {
         return Some(format!(
             "impersonating an invalid key in extra is not allowed: {errors}"
         ));

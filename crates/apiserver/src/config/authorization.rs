@@ -110,11 +110,3 @@ impl AuthorizationMode {
         }
     }
 }
-
-/// Errors as Go joins them.
-pub(super) fn joined(errors: &[String]) -> String {
-    match errors {
-        [one] => one.clone(),
-        many => format!("[{}]", many.join(", ")),
-    }
-}

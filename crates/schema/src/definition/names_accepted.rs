@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use allot_apimachinery::conditions;
+use allot_apimachinery::field::joined;
 use serde_json::{Value, json};
 
 use super::{list, text};
@@ -78,12 +79,7 @@ pub fn accept_names<'a>(
             }
             _ => Vec::new(),
         };
-        if !taken.is_empty() {
-            let message = if taken.len() == 1 {
-                taken.concat()
-            } else {
-                format!("[{}]", taken.join(", "))
-            };
+        if let Some(message) = joined(&taken) {
             problem = Some((reason, message));
         } else {
             match &spec[key] {

@@ -1,5 +1,6 @@
 //! What validating and mutating policies have in common: what they are about, and what binds them.
 
+use allot_apimachinery::field::joined;
 use serde_json::Value;
 
 use super::evaluate::{CONDITIONS_BUDGET, Evaluation, EvaluationContext};
@@ -168,11 +169,7 @@ pub(super) fn met(
             errors.push(error);
         }
     }
-    match &mut errors[..] {
-        [] => Ok(true),
-        [one] => Err(std::mem::take(one)),
-        many => Err(format!("[{}]", many.join(", "))),
-    }
+    joined(&errors).map_or(Ok(true), Err)
 }
 
 impl Binding {

@@ -1,5 +1,6 @@
 //! Service account tokens for kubelets: each bound to a pod of its node, for an audience that the pod refers to.
 
+use allot_apimachinery::field::joined;
 use serde_json::Value;
 
 use super::not_there;
@@ -144,11 +145,7 @@ async fn names_audience(
             Err(why) => missing.push(why),
         }
     }
-    Ok(match missing.as_slice() {
-        [] => Ok(false),
-        [one] => Err(one.clone()),
-        many => Err(format!("[{}]", many.join(", "))),
-    })
+    Ok(joined(&missing).map_or(Ok(false), Err))
 }
 
 /// The driver of a source that a volume of a pod, or a persistent volume, has; empty if it needs none.

@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use allot_apimachinery::field::joined;
 use allot_cel::env::{DeclType, Env};
 use allot_cel::program::{Limits, Program};
 use allot_cel::types::Type;
@@ -141,10 +142,7 @@ impl Conditions {
                 "cel evaluation error: expression '{text}' resulted in error: {why}"
             ));
         }
-        match errors.is_empty() {
-            true => Ok(true),
-            false => Err(super::joined(&errors)),
-        }
+        joined(&errors).map_or(Ok(true), Err)
     }
 }
 

@@ -4,14 +4,14 @@ use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use allot_apimachinery::field::{Error, ErrorList, Path, aggregate};
+use allot_apimachinery::field::{Error, ErrorList, Path, aggregate, joined};
 use allot_apimachinery::names;
 use allot_kinds::request::parse_duration;
 use serde::{Deserialize, Deserializer};
 
 use super::abac::Policies;
 use super::conditions::{Condition, Conditions};
-use super::{AuthorizationMode, ReviewVersion, WebhookOptions, joined};
+use super::{AuthorizationMode, ReviewVersion, WebhookOptions};
 use crate::config::kubeconfig::Kubeconfig;
 
 const GROUP: &str = "apiserver.config.k8s.io";
@@ -188,10 +188,7 @@ fn validated(content: &[u8]) -> Result<Vec<Authorizer>, String> {
             ));
         }
     }
-    match wrong.is_empty() {
-        true => Ok(authorizers),
-        false => Err(joined(&wrong)),
-    }
+    joined(&wrong).map_or(Ok(authorizers), Err)
 }
 
 fn parsed(content: &[u8]) -> Result<Written, String> {

@@ -1,6 +1,6 @@
 //! `ConversionReview`: the request to a webhook, and its response.
 
-use allot_apimachinery::field::{ErrorList, Path};
+use allot_apimachinery::field::{ErrorList, Path, joined};
 use allot_apimachinery::quote::quote;
 use allot_model::validate::meta as meta_rules;
 use allot_schema::merge::go_type;
@@ -156,11 +156,7 @@ fn check(key: &str, changed: &Value) -> Result<(), String> {
     };
     let mut texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
     texts.dedup();
-    match texts.as_slice() {
-        [] => Ok(()),
-        [one] => Err(one.clone()),
-        many => Err(format!("[{}]", many.join(", "))),
-    }
+    joined(&texts).map_or(Ok(()), Err)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! `pods/binding` and `bindings`: a scheduler assigns a pod to a node.
 
 use allot_apimachinery::Status;
+use allot_apimachinery::field::joined;
 use allot_apimachinery::gvk::GroupResource;
 use allot_apimachinery::quote::quote;
 use allot_model::features::{Feature, Release};
@@ -66,10 +67,8 @@ async fn bind(call: &Call<'_>, binding: &Value) -> Result<()> {
     if node.is_empty() {
         errors.push("target.name: Required value".to_owned());
     }
-    match errors.as_slice() {
-        [] => {}
-        [one] => return Err(ApiError::unknown(one.as_str())),
-        all => return Err(ApiError::unknown(format!("[{}]", all.join(", ")))),
+    if let Some(errors) = joined(&errors) {
+        return Err(ApiError::unknown(errors));
     }
     let features = &call.core.config.features;
     call.change(|pod| {
