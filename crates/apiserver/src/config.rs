@@ -22,7 +22,7 @@ mod tokens;
 
 pub use addresses::{Family, RangeError, ServiceAddresses, ServiceRange};
 pub use authentication::Anonymous;
-pub use authorization::AuthorizationMode;
+pub use authorization::{AuthorizationMode, ReviewVersion};
 pub use front_proxy::{FrontProxy, RequestHeaders};
 pub(crate) use front_proxy::{Unusable, is_identity};
 

@@ -33,33 +33,6 @@ const PORT: u16 = 443;
 const MAX_EXCERPT: usize = 2048;
 /// The maximum number of idle connections, as in client-go.
 const MAX_IDLE: usize = 25;
-/// A version of the reviews that webhooks are sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Version {
-    /// `v1`.
-    V1,
-    /// `v1beta1`, which checks less.
-    V1beta1,
-}
-
-impl Version {
-    /// The version of this name, if the server supports it.
-    pub fn named(name: &str) -> Option<Self> {
-        match name {
-            "v1" => Some(Version::V1),
-            "v1beta1" => Some(Version::V1beta1),
-            _ => None,
-        }
-    }
-
-    /// The version in the `apiVersion` of the review.
-    pub fn name(self) -> &'static str {
-        match self {
-            Version::V1 => "v1",
-            Version::V1beta1 => "v1beta1",
-        }
-    }
-}
 
 type Connection = Sender<Full<Bytes>>;
 

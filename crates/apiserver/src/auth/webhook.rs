@@ -158,28 +158,17 @@ impl Answer {
 }
 
 fn is_kept(attributes: &AuthorizerAttributes<'_>) -> bool {
-    let AuthorizerAttributes {
-        verb,
-        group,
-        version,
-        resource,
-        subresource,
-        namespace,
-        name,
-        path,
-        ..
-    } = attributes;
     let all = [
-        verb,
-        group,
-        version,
-        resource,
-        subresource,
-        namespace,
-        name,
-        path,
+        attributes.verb,
+        attributes.group,
+        attributes.version,
+        attributes.resource,
+        attributes.subresource,
+        attributes.namespace,
+        attributes.name,
+        attributes.path,
     ];
-    all.map(|it| it.len()).iter().sum::<usize>() < LONGEST_KEPT
+    all.iter().map(|it| it.len()).sum::<usize>() < LONGEST_KEPT
 }
 
 /// Adds what is not empty.

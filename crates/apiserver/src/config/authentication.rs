@@ -3,8 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-const GROUP: &str = "apiserver.config.k8s.io";
-const KIND: &str = "AuthenticationConfiguration";
+use super::decode::{Strict, strict};
 
 /// Which requests without credentials are anonymous; the others are refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +40,14 @@ struct Written {
     anonymous: Option<WrittenAnonymous>,
 }
 
+impl Strict for Written {
+    const KIND: &'static str = "AuthenticationConfiguration";
+
+    fn header(&self) -> (&str, &str) {
+        (&self.api_version, &self.kind)
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct WrittenAnonymous {
@@ -66,19 +73,7 @@ pub fn read(content: &[u8]) -> Result<Option<Anonymous>, String> {
     if text.is_empty() {
         return Err("empty config data".to_owned());
     }
-    let written = serde_saphyr::from_str::<Written>(text).map_err(|error| {
-        let why = error.without_snippet();
-        format!("strict decoding error: {why}")
-    })?;
-    let (version, kind) = (&written.api_version, &written.kind);
-    let known = version
-        .strip_prefix(GROUP)
-        .and_then(|it| it.strip_prefix('/'));
-    if kind != KIND || !matches!(known, Some("v1" | "v1beta1" | "v1alpha1")) {
-        return Err(format!(
-            "no kind \"{kind}\" is registered for version \"{version}\""
-        ));
-    }
+    let written: Written = strict(text)?;
     if written.jwt.is_some_and(|issuers| !issuers.is_empty()) {
         return Err(
             "jwt: Forbidden: this server has no authentication by OpenID Connect".to_owned(),
@@ -104,7 +99,7 @@ mod tests {
     use super::*;
 
     fn of(text: &str) -> Result<Option<Anonymous>, String> {
-        read(format!("apiVersion: {GROUP}/v1\nkind: {KIND}\n{text}\n").as_bytes())
+        read(format!("apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\n{text}\n").as_bytes())
     }
 
     #[test]

@@ -50,17 +50,17 @@ pub struct WebhookOptions {
     pub conditions: Conditions,
 }
 
-/// A version of the reviews that webhooks of authorization and authentication are sent.
+/// A version of the reviews that webhooks are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReviewVersion {
     /// `v1`.
     V1,
-    /// `v1beta1`.
+    /// `v1beta1`; less of the answers is checked.
     V1beta1,
 }
 
 impl ReviewVersion {
-    /// The version of this name.
+    /// The version of this name, if the server supports it.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "v1" => Some(ReviewVersion::V1),

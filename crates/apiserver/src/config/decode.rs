@@ -1,8 +1,35 @@
-//! Reading configuration of admission plugins: kinds, their versions, and the fields that they have.
+//! Reading files of configuration: kinds, their versions, and the fields that they have.
 
 use allot_apimachinery::quote::quote;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+
+/// A kind of `apiserver.config.k8s.io` whose type has all its fields, and refuses others.
+pub(super) trait Strict: DeserializeOwned {
+    const KIND: &'static str;
+
+    /// `apiVersion` and `kind` as they are written.
+    fn header(&self) -> (&str, &str);
+}
+
+/// Reads a strictly decoded kind in one of its versions.
+///
+/// # Errors
+/// Upstream's words for another kind or version, and for what is not of its type. No part of the text is in them.
+pub(super) fn strict<T: Strict>(text: &str) -> Result<T, String> {
+    let written: T = serde_saphyr::from_str(text)
+        .map_err(|error| format!("strict decoding error: {}", error.without_snippet()))?;
+    let (version, kind) = written.header();
+    let known = version
+        .strip_prefix("apiserver.config.k8s.io")
+        .and_then(|it| it.strip_prefix('/'));
+    if kind != T::KIND || !matches!(known, Some("v1" | "v1beta1" | "v1alpha1")) {
+        return Err(format!(
+            "no kind \"{kind}\" is registered for version \"{version}\""
+        ));
+    }
+    Ok(written)
+}
 
 /// A document of a configuration file.
 #[derive(Debug, Clone)]

@@ -10,11 +10,12 @@ use http::HeaderMap;
 use parking_lot::Mutex;
 use serde_json::Value;
 
+use crate::config::ReviewVersion;
 use crate::credentials::Credentials;
 use crate::custom::{Converter, kind_of};
 use crate::error::{ApiError, Result};
 use crate::object::strings;
-use crate::webhook::{Client, Version, excerpt};
+use crate::webhook::{Client, excerpt};
 
 mod review;
 
@@ -32,7 +33,7 @@ const REMEMBERED_BYTES: usize = 16 << 20;
 #[derive(Debug)]
 pub(super) struct Webhook {
     client: Client,
-    review: Option<Version>,
+    review: Option<ReviewVersion>,
     made: Mutex<ConvertedCache>,
 }
 
@@ -72,7 +73,7 @@ impl Webhook {
         let known = strings(&webhook["conversionReviewVersions"]);
         Some(Webhook {
             client: Client::new(&webhook["clientConfig"], &Credentials::default()),
-            review: known.iter().find_map(|it| Version::named(it)),
+            review: known.iter().find_map(|it| ReviewVersion::named(it)),
             made: Mutex::default(),
         })
     }

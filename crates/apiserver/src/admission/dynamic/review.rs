@@ -6,13 +6,13 @@ use allot_schema::json_patch;
 use base64::Engine as _;
 use serde_json::{Value, json};
 
+use crate::config::ReviewVersion;
 use crate::object::{strings, text};
-use crate::webhook::Version;
 
 const GROUP: &str = "admission.k8s.io";
 const KIND: &str = "AdmissionReview";
 
-impl Version {
+impl ReviewVersion {
     /// A review of a request, which has its uid and objects.
     pub fn review(self, request: &Value) -> Value {
         json!({"kind": KIND, "apiVersion": format!("{GROUP}/{}", self.name()), "request": request})
@@ -39,7 +39,7 @@ pub(super) struct Answer {
 /// # Errors
 /// Upstream's error text for an invalid response.
 pub(super) fn read(
-    version: Version,
+    version: ReviewVersion,
     uid: &str,
     mutating: bool,
     review: &Value,
@@ -50,7 +50,7 @@ pub(super) fn read(
         return invalid("webhook response was absent");
     }
     let (patch, patch_type) = (text(response, &["patch"]), &response["patchType"]);
-    if version == Version::V1 {
+    if version == ReviewVersion::V1 {
         let found = text(response, &["uid"]);
         if found != uid {
             let why = format!("expected response.uid={}, got {}", quote(uid), quote(found));

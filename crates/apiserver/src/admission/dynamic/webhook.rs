@@ -11,11 +11,12 @@ use super::definition::met;
 use super::evaluate::{EvaluationContext, settle};
 use super::matching::Criteria;
 use super::request::{Request, Target};
+use crate::config::ReviewVersion;
 use crate::credentials::Credentials;
 use crate::error::Result;
 use crate::expression::{Compiler, Expression, ResultType};
 use crate::object::{meta, strings, text};
-use crate::webhook::{Client, Version};
+use crate::webhook::Client;
 
 /// Default `timeoutSeconds`.
 const TIMEOUT_SECONDS: u64 = 10;
@@ -45,7 +46,7 @@ pub(super) struct Webhook {
     /// Whether the webhook is called again when the object has changed since its last call (`IfNeeded`).
     pub reinvoked: bool,
     /// The version of its AdmissionReview; absent if the server supports none of its versions.
-    pub version: Option<Version>,
+    pub version: Option<ReviewVersion>,
     /// Its address and connections.
     pub client: Client,
     criteria: Criteria,
@@ -79,7 +80,7 @@ impl Webhook {
             timeout: Duration::from_secs(seconds),
             without_effects: matches!(text(value, &["sideEffects"]), "None" | "NoneOnDryRun"),
             reinvoked: text(value, &["reinvocationPolicy"]) == "IfNeeded",
-            version: versions.iter().find_map(|name| Version::named(name)),
+            version: versions.iter().find_map(|name| ReviewVersion::named(name)),
             client: Client::new(&value["clientConfig"], credentials),
             criteria: Criteria::of_webhook(value),
             conditions,

@@ -12,10 +12,9 @@ use serde::{Deserialize, Deserializer};
 use super::abac::Policies;
 use super::conditions::{Condition, Conditions};
 use super::{AuthorizationMode, ReviewVersion, WebhookOptions};
+use crate::config::decode::{Strict, strict};
 use crate::config::kubeconfig::Kubeconfig;
 
-const GROUP: &str = "apiserver.config.k8s.io";
-const KIND: &str = "AuthorizationConfiguration";
 /// The types of authorizers, sorted.
 const TYPES: [&str; 6] = [
     "ABAC",
@@ -40,6 +39,14 @@ struct Written {
     api_version: String,
     kind: String,
     authorizers: Option<Vec<Authorizer>>,
+}
+
+impl Strict for Written {
+    const KIND: &'static str = "AuthorizationConfiguration";
+
+    fn header(&self) -> (&str, &str) {
+        (&self.api_version, &self.kind)
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -196,21 +203,7 @@ fn parsed(content: &[u8]) -> Result<Written, String> {
     if text.is_empty() {
         return Ok(Written::default());
     }
-    let written = serde_saphyr::from_str::<Written>(text);
-    let written = written.map_err(|error| {
-        let why = error.without_snippet();
-        format!("strict decoding error: {why}")
-    })?;
-    let (version, kind) = (&written.api_version, &written.kind);
-    let known = version
-        .strip_prefix(GROUP)
-        .and_then(|it| it.strip_prefix('/'));
-    if kind != KIND || !matches!(known, Some("v1" | "v1beta1" | "v1alpha1")) {
-        return Err(format!(
-            "no kind \"{kind}\" is registered for version \"{version}\""
-        ));
-    }
-    Ok(written)
+    strict(text)
 }
 
 fn validate(authorizers: &[Authorizer]) -> ErrorList {

@@ -6,13 +6,13 @@ use allot_model::validate::meta as meta_rules;
 use allot_schema::merge::go_type;
 use serde_json::{Map, Value, json};
 
+use crate::config::ReviewVersion;
 use crate::object::{check_depth, meta, split_api_version, text};
-use crate::webhook::Version;
 
 const GROUP: &str = "apiextensions.k8s.io";
 const KIND: &str = "ConversionReview";
 
-impl Version {
+impl ReviewVersion {
     fn api_version(self) -> String {
         format!("{GROUP}/{}", self.name())
     }
@@ -31,7 +31,7 @@ impl Version {
     /// # Errors
     /// Upstream's error text for an invalid response, or the webhook's own for a failure.
     pub(super) fn converted(self, uid: &str, mut answer: Value) -> Result<Vec<Value>, String> {
-        if self == Version::V1 {
+        if self == ReviewVersion::V1 {
             let (group, version) = split_api_version(text(&answer, &["apiVersion"]));
             let found = format!("{group}/{version}, Kind={}", text(&answer, &["kind"]));
             let expected = format!("{}, Kind={KIND}", self.api_version());
@@ -46,7 +46,7 @@ impl Version {
             return Err("no response provided".to_owned());
         }
         let found = text(response, &["uid"]);
-        if self == Version::V1 && found != uid {
+        if self == ReviewVersion::V1 && found != uid {
             let (expected, found) = (quote(uid), quote(found));
             return Err(format!("expected response.uid={expected}, got {found}"));
         }

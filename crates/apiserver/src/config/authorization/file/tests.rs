@@ -1,7 +1,7 @@
 use super::*;
 
 fn written(authorizers: &str) -> Vec<u8> {
-    format!("apiVersion: {GROUP}/v1\nkind: {KIND}\nauthorizers:\n{authorizers}\n").into_bytes()
+    format!("apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers:\n{authorizers}\n").into_bytes()
 }
 
 /// A webhook, of which some lines are others.
