@@ -1,6 +1,7 @@
 //! Authentication and authorization.
 
 mod abac;
+mod answer_cache;
 mod authenticate;
 mod authorize;
 pub(crate) mod certificate;
@@ -9,7 +10,6 @@ pub(crate) mod credential;
 mod decision;
 mod impersonate;
 mod index;
-mod kept;
 pub(crate) mod metrics;
 pub(crate) mod node;
 pub mod policy;

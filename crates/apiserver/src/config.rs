@@ -13,6 +13,7 @@ mod addresses;
 mod admission;
 pub mod authentication;
 pub mod authorization;
+mod credentials;
 mod decode;
 mod front_proxy;
 mod kubeconfig;
@@ -23,6 +24,8 @@ mod tokens;
 pub use addresses::{Family, RangeError, ServiceAddresses, ServiceRange};
 pub use authentication::Anonymous;
 pub use authorization::{AuthorizationMode, ReviewVersion};
+pub use credentials::Credentials;
+pub(crate) use credentials::WebhookUser;
 pub use front_proxy::{FrontProxy, RequestHeaders};
 pub(crate) use front_proxy::{Unusable, is_identity};
 
@@ -73,7 +76,6 @@ pub struct Config {
     pub strict_transport_security: Option<http::HeaderValue>,
 }
 
-pub use crate::credentials::Credentials;
 pub use admission::{
     AdmissionOptions, EventLimit, EventLimitKind, LimitedResource, Toleration, TolerationDefaults,
     WebhookOptions,

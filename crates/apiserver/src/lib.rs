@@ -47,7 +47,6 @@ pub mod config;
 mod connections;
 mod context;
 mod conversion;
-mod credentials;
 mod dial;
 pub mod discovery;
 mod encode;

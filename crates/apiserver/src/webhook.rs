@@ -17,7 +17,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 
-use crate::credentials::{Credentials, WebhookUser};
+use crate::config::{Credentials, WebhookUser};
 use crate::dial::head::{self, Sender};
 use crate::dial::{self, Reach};
 use crate::limits::MAX_BODY;

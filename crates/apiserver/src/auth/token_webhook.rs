@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 
-use super::kept::{self, Kept};
+use super::answer_cache::{self, AnswerCache};
 use crate::config::TokenWebhook as Options;
 use crate::identity::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User};
 use crate::state::ServerState;
@@ -30,7 +30,7 @@ pub(super) struct TokenWebhook {
     salt: [u8; 32],
     calls: Semaphore,
     /// Identities and the audiences of their tokens; none: the webhook does not know the token.
-    kept: Kept<Answer>,
+    cache: AnswerCache<Answer>,
 }
 
 type Answer = Result<(User, Vec<String>), String>;
@@ -64,7 +64,7 @@ impl TokenWebhook {
             options: options.clone(),
             salt: rand::random(),
             calls: Semaphore::new(MOST_CALLS),
-            kept: Kept::new(),
+            cache: AnswerCache::new(),
         })
     }
 
@@ -81,8 +81,8 @@ impl TokenWebhook {
         own: &[String],
     ) -> Answer {
         let parts = std::iter::once(token).chain(wanted.iter().map(String::as_str));
-        let key = kept::key(&self.salt, parts.map(str::as_bytes));
-        if let Some(answer) = self.kept.get(&key) {
+        let key = answer_cache::key(&self.salt, parts.map(str::as_bytes));
+        if let Some(answer) = self.cache.get(&key) {
             return answer;
         }
         let status = self.ask(core, token, wanted).await.inspect_err(|why| {
@@ -92,12 +92,12 @@ impl TokenWebhook {
         let error = status.error.clone().unwrap_or_default();
         let answer = identity_of(status, wanted, own);
         // As upstream, what a webhook could not find out is not kept.
-        let is_kept = match &answer {
+        let is_cacheable = match &answer {
             Ok((user, _)) => size(user) <= LARGEST_KEPT,
             Err(_) => error.is_empty(),
         };
-        if is_kept {
-            self.kept.put(key, answer.clone(), self.options.ttl);
+        if is_cacheable {
+            self.cache.insert(key, answer.clone(), self.options.ttl);
         }
         answer
     }

@@ -7,9 +7,9 @@ use allot_apimachinery::labels::Operator;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::answer_cache::{self, AnswerCache};
 use super::authorize::{AuthorizerAttributes, sees_selectors};
 use super::decision::Decision;
-use super::kept::{self, Kept};
 use super::metrics::{Called, Metrics};
 use crate::config::authorization::{ReviewVersion, WebhookOptions};
 use crate::identity::User;
@@ -26,7 +26,7 @@ pub(super) struct Webhook {
     options: Arc<WebhookOptions>,
     reviewer: Reviewer,
     metrics: Metrics,
-    kept: Kept<Answer>,
+    cache: AnswerCache<Answer>,
 }
 
 /// What it says.
@@ -48,7 +48,7 @@ impl Webhook {
         Ok(Webhook {
             reviewer,
             metrics,
-            kept: Kept::new(),
+            cache: AnswerCache::new(),
             options,
         })
     }
@@ -74,8 +74,8 @@ impl Webhook {
             }
         }
         let asked = spec.to_string();
-        let key = kept::key(b"", [asked.as_bytes()]);
-        if let Some(answer) = self.kept.get(&key) {
+        let key = answer_cache::key(b"", [asked.as_bytes()]);
+        if let Some(answer) = self.cache.get(&key) {
             return answer.decision();
         }
         let began = Instant::now();
@@ -88,12 +88,12 @@ impl Webhook {
         self.metrics.called(name, how, began.elapsed());
         match answer {
             Ok(answer) => {
-                if is_kept(attributes) {
+                if is_cacheable(attributes) {
                     let time = match answer.allowed.unwrap_or_default() {
                         true => self.options.authorized_ttl,
                         false => self.options.unauthorized_ttl,
                     };
-                    self.kept.put(key, answer.clone(), time);
+                    self.cache.insert(key, answer.clone(), time);
                 }
                 answer.decision()
             }
@@ -157,7 +157,7 @@ impl Answer {
     }
 }
 
-fn is_kept(attributes: &AuthorizerAttributes<'_>) -> bool {
+fn is_cacheable(attributes: &AuthorizerAttributes<'_>) -> bool {
     let all = [
         attributes.verb,
         attributes.group,

@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::Uri;
-use serde::Deserialize;
-use serde_json::Value;
+
+pub(super) mod file;
+
+use file::{Cluster, File, User};
 
 /// A server and the credentials for it.
 #[derive(Clone)]
@@ -61,77 +63,6 @@ impl fmt::Debug for Kubeconfig {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "kebab-case", default)]
-#[derive(Default)]
-struct Written {
-    clusters: Option<Vec<NamedCluster>>,
-    users: Option<Vec<NamedUser>>,
-    contexts: Option<Vec<NamedContext>>,
-    current_context: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct NamedCluster {
-    #[serde(default)]
-    name: String,
-    #[serde(default)]
-    cluster: Option<Cluster>,
-}
-
-#[derive(Deserialize)]
-struct NamedUser {
-    #[serde(default)]
-    name: String,
-    #[serde(default)]
-    user: Option<User>,
-}
-
-#[derive(Deserialize)]
-struct NamedContext {
-    #[serde(default)]
-    name: String,
-    #[serde(default)]
-    context: Option<Context>,
-}
-
-#[derive(Deserialize, Default)]
-struct Context {
-    #[serde(default)]
-    cluster: Option<String>,
-    #[serde(default)]
-    user: Option<String>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "kebab-case", default)]
-struct Cluster {
-    server: Option<String>,
-    certificate_authority: Option<PathBuf>,
-    certificate_authority_data: Option<String>,
-    insecure_skip_tls_verify: Option<bool>,
-    tls_server_name: Option<String>,
-    proxy_url: Option<String>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "kebab-case", default)]
-struct User {
-    client_certificate: Option<PathBuf>,
-    client_certificate_data: Option<String>,
-    client_key: Option<PathBuf>,
-    client_key_data: Option<String>,
-    token: Option<String>,
-    #[serde(rename = "tokenFile")]
-    token_file: Option<PathBuf>,
-    username: Option<String>,
-    password: Option<String>,
-    exec: Option<Value>,
-    auth_provider: Option<Value>,
-    #[serde(rename = "as")]
-    impersonated: Option<String>,
-}
-
 impl Kubeconfig {
     /// Reads a file. Files that it names are relative to its directory.
     ///
@@ -146,12 +77,7 @@ impl Kubeconfig {
     }
 
     fn parse(text: &str, directory: &Path) -> Result<Self, String> {
-        let written: Written = match text.trim() {
-            "" => Written::default(),
-            text => {
-                serde_saphyr::from_str(text).map_err(|error| error.without_snippet().to_string())?
-            }
-        };
+        let written = File::parse(text)?;
         let current = written.current_context.unwrap_or_default();
         if current.is_empty() {
             return Err("invalid configuration: it has no current-context".to_owned());

@@ -10,8 +10,8 @@ use http::HeaderMap;
 use parking_lot::Mutex;
 use serde_json::Value;
 
+use crate::config::Credentials;
 use crate::config::ReviewVersion;
-use crate::credentials::Credentials;
 use crate::custom::{Converter, kind_of};
 use crate::error::{ApiError, Result};
 use crate::object::strings;

@@ -14,7 +14,7 @@ use super::policy::Policy;
 use super::request::Request;
 use super::webhook::{Configuration, Webhook};
 use crate::admission::Admission;
-use crate::credentials::Credentials;
+use crate::config::Credentials;
 use crate::error::Result;
 use crate::object::meta;
 

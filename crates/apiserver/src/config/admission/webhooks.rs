@@ -6,8 +6,8 @@ use allot_apimachinery::field::{Error, Path};
 use allot_model::features::{Feature, Features};
 use serde::Deserialize;
 
+use crate::config::Credentials;
 use crate::config::decode::{Document, Fields, Kind};
-use crate::credentials::Credentials;
 
 const KIND: Kind = Kind {
     types: &[(

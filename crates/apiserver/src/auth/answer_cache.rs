@@ -1,4 +1,4 @@
-//! Answers that are kept for a time. How many there are is bounded; what they hold has to be bounded where they are made.
+//! A cache of answers, each for a time. Their number is bounded; the size of one has to be bounded where it is made.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
-/// How many answers are kept, as in upstream's cache.
+/// The most answers, as in upstream's cache.
 const MOST: usize = 8192;
 
 /// What was asked, reduced: questions may hold tokens, and be long.
@@ -22,8 +22,8 @@ pub(super) fn key<'a>(salt: &[u8], parts: impl IntoIterator<Item = &'a [u8]>) ->
     hash.finalize().into()
 }
 
-/// Answers by question. The oldest make room for new ones.
-pub(super) struct Kept<T> {
+/// Answers by question. When the cache is full, the oldest is evicted.
+pub(super) struct AnswerCache<T> {
     most: usize,
     inner: Mutex<Inner<T>>,
 }
@@ -34,13 +34,13 @@ struct Inner<T> {
     order: VecDeque<Key>,
 }
 
-impl<T: Clone> Kept<T> {
+impl<T: Clone> AnswerCache<T> {
     pub(super) fn new() -> Self {
-        Kept::holding(MOST)
+        AnswerCache::holding(MOST)
     }
 
     fn holding(most: usize) -> Self {
-        Kept {
+        AnswerCache {
             most,
             inner: Mutex::new(Inner {
                 known: HashMap::new(),
@@ -56,8 +56,8 @@ impl<T: Clone> Kept<T> {
         (Instant::now() < *until).then(|| answer.clone())
     }
 
-    /// Keeps an answer for a time, which may be none.
-    pub(super) fn put(&self, key: Key, answer: T, time: Duration) {
+    /// Adds an answer for a time, which may be none.
+    pub(super) fn insert(&self, key: Key, answer: T, time: Duration) {
         let Some(until) = Instant::now().checked_add(time) else {
             return;
         };
@@ -88,26 +88,26 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_answer_makes_room() {
-        let kept = Kept::holding(3);
+    fn the_oldest_answer_is_evicted() {
+        let cache = AnswerCache::holding(3);
         for number in 0..5 {
-            kept.put(of(number), number, HOUR);
+            cache.insert(of(number), number, HOUR);
         }
-        // One that is known is replaced and needs no room.
-        kept.put(of(3), 33, HOUR);
-        let found: Vec<_> = (0..5).map(|number| kept.get(&of(number))).collect();
+        // One that is known is replaced: none is evicted.
+        cache.insert(of(3), 33, HOUR);
+        let found: Vec<_> = (0..5).map(|number| cache.get(&of(number))).collect();
         assert_eq!(found, [None, None, Some(2), Some(33), Some(4)]);
-        let inner = kept.inner.lock();
+        let inner = cache.inner.lock();
         assert_eq!((inner.known.len(), inner.order.len()), (3, 3));
     }
 
     #[test]
-    fn an_answer_without_time_is_not_kept_and_one_whose_time_is_over_not_told() {
-        let kept = Kept::holding(3);
-        kept.put(of(1), 1, Duration::ZERO);
-        kept.put(of(2), 2, Duration::from_nanos(1));
-        while kept.get(&of(2)).is_some() {}
-        assert_eq!(kept.get(&of(1)), None);
+    fn an_answer_without_time_is_not_added_and_one_whose_time_is_over_not_told() {
+        let cache = AnswerCache::holding(3);
+        cache.insert(of(1), 1, Duration::ZERO);
+        cache.insert(of(2), 2, Duration::from_nanos(1));
+        while cache.get(&of(2)).is_some() {}
+        assert_eq!(cache.get(&of(1)), None);
     }
 
     #[test]

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use serde::Deserialize;
 use serde_json::Value;
 
+use super::kubeconfig::file::{File, NamedUser, User};
 use crate::pki::Identity;
 
 /// The users of a kubeconfig file; by default there is none, and webhooks are called without credentials.
@@ -21,11 +21,9 @@ pub struct Credentials {
 }
 
 /// A user as whom webhooks are called. Files are read when they are needed: they may be replaced.
-#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case", default)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct WebhookUser {
     token: String,
-    #[serde(rename = "tokenFile")]
     token_file: PathBuf,
     client_certificate: PathBuf,
     client_certificate_data: String,
@@ -33,16 +31,12 @@ pub struct WebhookUser {
     client_key_data: String,
     username: String,
     password: String,
-    #[serde(rename = "as")]
     user: String,
-    #[serde(rename = "as-uid")]
     uid: String,
-    #[serde(rename = "as-groups")]
     groups: Vec<String>,
-    #[serde(rename = "as-user-extra")]
     extra: BTreeMap<String, Vec<String>>,
-    exec: Value,
-    auth_provider: Value,
+    exec: Option<Value>,
+    auth_provider: Option<Value>,
 }
 
 impl std::fmt::Debug for WebhookUser {
@@ -50,37 +44,6 @@ impl std::fmt::Debug for WebhookUser {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("WebhookUser").finish_non_exhaustive()
     }
-}
-
-/// A kubeconfig file, the part of it that matters here.
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "kebab-case", default)]
-struct Kubeconfig {
-    users: Option<Vec<NamedUser>>,
-    contexts: Option<Vec<NamedContext>>,
-    current_context: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct NamedUser {
-    #[serde(default)]
-    name: String,
-    #[serde(default)]
-    user: Option<WebhookUser>,
-}
-
-#[derive(Deserialize)]
-struct NamedContext {
-    #[serde(default)]
-    name: String,
-    #[serde(default)]
-    context: Option<Context>,
-}
-
-#[derive(Default, Deserialize)]
-struct Context {
-    #[serde(default)]
-    user: String,
 }
 
 impl Credentials {
@@ -96,24 +59,11 @@ impl Credentials {
         })?;
         let wrong =
             |why: &dyn std::fmt::Display| format!("error loading config file \"{shown}\": {why}");
-        let file = match text.trim().is_empty() {
-            true => Kubeconfig::default(),
-            false => serde_saphyr::from_str(&text).map_err(|error| wrong(&error))?,
-        };
+        let file = File::parse(&text).map_err(|error| wrong(&error))?;
         let directory = path.parent().unwrap_or(Path::new(""));
         let mut users = BTreeMap::new();
         for NamedUser { name, user } in file.users.unwrap_or_default() {
-            let mut user = user.unwrap_or_default();
-            // Paths are relative to the file that names them.
-            for path in [
-                &mut user.token_file,
-                &mut user.client_certificate,
-                &mut user.client_key,
-            ] {
-                if !path.as_os_str().is_empty() {
-                    *path = directory.join(&*path);
-                }
-            }
+            let user = WebhookUser::of(user.unwrap_or_default(), directory);
             if users.insert(name.clone(), Arc::new(user)).is_some() {
                 return Err(wrong(&format!(
                     "duplicate name \"{name}\" in list of users"
@@ -126,7 +76,7 @@ impl Credentials {
         let current = current.and_then(|context| context.context);
         Ok(Credentials {
             users,
-            current: current.map(|context| context.user),
+            current: current.map(|context| context.user.unwrap_or_default()),
         })
     }
 
@@ -152,15 +102,39 @@ impl Credentials {
 }
 
 impl WebhookUser {
+    /// The user in a file; its paths are relative to the directory of the file.
+    fn of(written: User, directory: &Path) -> Self {
+        let path = |path: Option<PathBuf>| match path {
+            Some(path) if !path.as_os_str().is_empty() => directory.join(path),
+            _ => PathBuf::new(),
+        };
+        WebhookUser {
+            token: written.token.unwrap_or_default(),
+            token_file: path(written.token_file),
+            client_certificate: path(written.client_certificate),
+            client_certificate_data: written.client_certificate_data.unwrap_or_default(),
+            client_key: path(written.client_key),
+            client_key_data: written.client_key_data.unwrap_or_default(),
+            username: written.username.unwrap_or_default(),
+            password: written.password.unwrap_or_default(),
+            user: written.impersonated.unwrap_or_default(),
+            uid: written.impersonated_uid.unwrap_or_default(),
+            groups: written.impersonated_groups.unwrap_or_default(),
+            extra: written.impersonated_extra.unwrap_or_default(),
+            exec: written.exec,
+            auth_provider: written.auth_provider,
+        }
+    }
+
     /// The headers that prove the user, and those of the user that is impersonated.
     ///
     /// # Errors
     /// The file of the token cannot be read, or the credentials cannot be used.
     pub(crate) fn headers(&self) -> Result<HeaderMap, String> {
-        if !self.exec.is_null() {
+        if self.exec.is_some() {
             return Err("credentials of a command (exec) are not supported".to_owned());
         }
-        if !self.auth_provider.is_null() {
+        if self.auth_provider.is_some() {
             return Err("auth provider not supported".to_owned());
         }
         let mut headers = HeaderMap::new();
