@@ -135,13 +135,14 @@ impl Collector {
         })
     }
 
-    /// Records which images exist and which of them are used, by their ids.
-    fn observe(
+    /// Records which images exist and which of them are used, by their ids. Returns those that are not used, the longest unused
+    /// first.
+    fn unused(
         &mut self,
         images: &dyn Collectable,
         in_use: &BTreeSet<String>,
         now: Instant,
-    ) -> Result<BTreeSet<String>> {
+    ) -> Result<Vec<(String, Seen)>> {
         let ids = images.ids()?;
         self.seen.retain(|id, _| ids.contains(id));
         for id in &ids {
@@ -153,7 +154,10 @@ impl Collector {
                 seen.used = Some(now);
             }
         }
-        Ok(ids)
+        let seen = self.seen.iter().filter(|(id, _)| !in_use.contains(*id));
+        let mut unused: Vec<_> = seen.map(|(id, seen)| (id.clone(), *seen)).collect();
+        unused.sort_by_key(|(_, seen)| (seen.used, seen.first));
+        Ok(unused)
     }
 
     /// Removes images that are not used: those without use for longer than the greatest age, and if the disk is fuller
@@ -169,13 +173,7 @@ impl Collector {
         usage: &dyn Fn() -> Result<Usage>,
         now: Instant,
     ) -> Result<Collected> {
-        let ids = self.observe(images, in_use, now)?;
-        let mut unused: Vec<(String, Seen)> = ids
-            .iter()
-            .filter(|id| !in_use.contains(*id))
-            .filter_map(|id| Some((id.clone(), *self.seen.get(id)?)))
-            .collect();
-        unused.sort_by_key(|(_, seen)| (seen.used, seen.first));
+        let mut unused = self.unused(images, in_use, now)?;
         let mut done = Collected::default();
         let max_age = self.policy.max_age;
         if !max_age.is_zero() && now.saturating_duration_since(self.started) > max_age {
@@ -202,18 +200,7 @@ impl Collector {
         }
         let keep = u128::from(100 - self.policy.low_threshold_percent);
         let wanted = (capacity * keep / 100).saturating_sub(available);
-        let before = done.freed;
-        for (id, seen) in unused {
-            if u128::from(done.freed - before) >= wanted {
-                break;
-            }
-            let used_since = seen.used.is_some_and(|used| used >= now);
-            if used_since || now.saturating_duration_since(seen.first) < self.policy.min_age {
-                continue;
-            }
-            self.free(images, &id, &mut done);
-        }
-        let freed = done.freed - before;
+        let freed = self.free_space(images, unused, wanted, now, &mut done);
         if u128::from(freed) < wanted {
             let message = format!(
                 "Insufficient free disk space on the node's image filesystem ({used_percent}% of {} used). \
@@ -237,16 +224,34 @@ impl Collector {
         in_use: &BTreeSet<String>,
         now: Instant,
     ) -> Result<Collected> {
-        let ids = self.observe(images, in_use, now)?;
+        let unused = self.unused(images, in_use, now)?;
         let mut done = Collected::default();
-        for id in ids.difference(in_use) {
-            let seen = self.seen.get(id);
-            let age = seen.map(|seen| now.saturating_duration_since(seen.first));
-            if age.is_some_and(|age| age >= self.policy.min_age) {
-                self.free(images, id, &mut done);
-            }
-        }
+        self.free_space(images, unused, u128::MAX, now, &mut done);
         Ok(done)
+    }
+
+    /// Removes images in this order until as many bytes are free again as are wanted, except for those that are younger than the
+    /// least age. Returns how many are.
+    fn free_space(
+        &mut self,
+        images: &dyn Collectable,
+        unused: Vec<(String, Seen)>,
+        wanted: u128,
+        now: Instant,
+        done: &mut Collected,
+    ) -> u64 {
+        let before = done.freed;
+        for (id, seen) in unused {
+            if u128::from(done.freed - before) >= wanted {
+                break;
+            }
+            let used_since = seen.used.is_some_and(|used| used >= now);
+            if used_since || now.saturating_duration_since(seen.first) < self.policy.min_age {
+                continue;
+            }
+            self.free(images, &id, done);
+        }
+        done.freed - before
     }
 
     fn free(&mut self, images: &dyn Collectable, id: &str, done: &mut Collected) {
