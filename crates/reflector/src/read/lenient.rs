@@ -1,18 +1,20 @@
 //! What servers, which are written in Go, accept, and cannot be read here: times at the end of the year 9999, because a
 //! [`Timestamp`] has a date in every time zone; times before the year 0, which an offset makes of its first day, and Go writes
-//! with a sign; and in parameters of drivers, which are kept as they were sent, halves of
-//! characters beyond the first 65 536. Fields and parameters can be nested deeper than the parser reads.
+//! with a sign; and in parameters of drivers, which are kept as they were sent, halves of characters beyond the first 65 536.
+//! Fields and parameters can be nested deeper than the parser reads.
 
 use std::borrow::Cow;
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 
-/// How such times begin in JSON, each with what is read instead: the last second of a [`Timestamp`], or the first of the year 0.
+/// The years of such times in JSON, each with what is read instead: the last second of a [`Timestamp`], or the first of the year 0.
 const BOUNDS: [(&str, &str); 2] = [
-    ("\"9999-12-3", "9999-12-30T22:00:00"),
-    ("\"-001-12-3", "0000-01-01T00:00:00"),
+    ("\"9999", "9999-12-30T22:00:00"),
+    ("\"-001", "0000-01-01T00:00:00"),
 ];
+/// What follows these years.
+const DAYS: &str = "-12-3";
 /// How deep an object is read. The parser has a bound, which is a little more.
 const LEVELS: usize = 100;
 
@@ -101,12 +103,16 @@ fn unit(text: &str) -> Option<u16> {
 /// change as well, and keep their length.
 fn clamped(text: &str) -> Option<String> {
     let (mut clamped, mut rest, mut is_changed) = (String::new(), text, false);
-    let next = |rest: &str| {
-        let found = BOUNDS.map(|(start, bound)| rest.find(start).map(|at| (at, bound)));
-        found.into_iter().flatten().min()
-    };
-    while let Some((at, bound)) = next(rest) {
-        let (before, from) = rest.split_at(at + 1);
+    // One search for all years: each for itself would read the rest again and again.
+    while let Some(at) = rest.find(DAYS) {
+        let year = BOUNDS.iter().find(|(year, _)| rest[..at].ends_with(year));
+        let Some((year, bound)) = year else {
+            let (before, after) = rest.split_at(at + DAYS.len());
+            clamped.push_str(before);
+            rest = after;
+            continue;
+        };
+        let (before, from) = rest.split_at(at + 1 - year.len());
         clamped.push_str(before);
         let (time, after) = from.split_at(from.find('"').unwrap_or(from.len()));
         match fraction(time) {
@@ -135,6 +141,8 @@ fn fraction(time: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use k8s_openapi::api::coordination::v1::Lease;
     use k8s_openapi::api::resource::v1::ResourceClaim;
 
@@ -186,6 +194,24 @@ mod tests {
         }
         let zero: Lease = parse(&lease("0000-01-01T00:00:00Z"), everything).unwrap();
         assert!(zero.spec.unwrap().renew_time.is_some());
+    }
+
+    /// The attack: an object with one such time and very many texts that begin like one. After each of them all that follows was
+    /// searched for the other kind of times: a minute for an object of the largest size, in every process that watches it.
+    #[test]
+    fn regression_texts_like_times_are_read_once() {
+        let like_times = r#""9999-12-3","a-12-3","#.repeat(50_000);
+        let begun = Instant::now();
+        let read = readable(&format!(r#"[{like_times}"9999-12-31T23:59:59Z"]"#));
+        assert_eq!(
+            read.unwrap(),
+            format!(r#"[{like_times}"9999-12-30T22:00:00Z"]"#)
+        );
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "{:?}",
+            begun.elapsed()
+        );
     }
 
     /// The attack: a claim whose parameters have half of a character, which Go replaces where it reads them.
