@@ -12,9 +12,9 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
 
 // difference is one that is expected between what a container sees under containerd (cri) and under the runtime of the
@@ -76,7 +76,7 @@ type variant struct {
 	paths []string
 }
 
-func context0(pod *corev1.Pod) *corev1.SecurityContext {
+func securityContext(pod *corev1.Pod) *corev1.SecurityContext {
 	container := &pod.Spec.Containers[0]
 	if container.SecurityContext == nil {
 		container.SecurityContext = &corev1.SecurityContext{}
@@ -90,8 +90,6 @@ func podContext(pod *corev1.Pod) *corev1.PodSecurityContext {
 	}
 	return pod.Spec.SecurityContext
 }
-
-func to[T any](value T) *T { return &value }
 
 func mounted(pod *corev1.Pod, source corev1.VolumeSource, mounts ...corev1.VolumeMount) {
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "v", VolumeSource: source})
@@ -119,52 +117,52 @@ func limited(name corev1.ResourceName, amount string) func(*corev1.Pod) {
 
 var variants = []variant{
 	{name: "plain", change: func(*corev1.Pod) {}},
-	{name: "user", change: func(p *corev1.Pod) { context0(p).RunAsUser = to(int64(1000)) }},
+	{name: "user", change: func(p *corev1.Pod) { securityContext(p).RunAsUser = ptr.To(int64(1000)) }},
 	{name: "user-and-group", change: func(p *corev1.Pod) {
-		context0(p).RunAsUser, context0(p).RunAsGroup = to(int64(1000)), to(int64(2000))
+		securityContext(p).RunAsUser, securityContext(p).RunAsGroup = ptr.To(int64(1000)), ptr.To(int64(2000))
 	}},
-	{name: "user-unknown", change: func(p *corev1.Pod) { context0(p).RunAsUser = to(int64(4711)) }},
-	{name: "user-of-pod", change: func(p *corev1.Pod) { podContext(p).RunAsUser = to(int64(1000)) }},
+	{name: "user-unknown", change: func(p *corev1.Pod) { securityContext(p).RunAsUser = ptr.To(int64(4711)) }},
+	{name: "user-of-pod", change: func(p *corev1.Pod) { podContext(p).RunAsUser = ptr.To(int64(1000)) }},
 	{name: "groups", change: func(p *corev1.Pod) { podContext(p).SupplementalGroups = []int64{7, 8} }},
 	{name: "groups-strict", change: func(p *corev1.Pod) {
 		podContext(p).SupplementalGroups = []int64{7}
-		podContext(p).SupplementalGroupsPolicy = to(corev1.SupplementalGroupsPolicyStrict)
+		podContext(p).SupplementalGroupsPolicy = ptr.To(corev1.SupplementalGroupsPolicyStrict)
 	}},
 	{name: "fs-group", change: func(p *corev1.Pod) {
-		podContext(p).FSGroup = to(int64(3000))
+		podContext(p).FSGroup = ptr.To(int64(3000))
 		mounted(p, emptyDir(""), corev1.VolumeMount{MountPath: "/v"})
 	}, paths: []string{"/v"}},
 	{name: "fs-group-user", change: func(p *corev1.Pod) {
-		podContext(p).FSGroup, context0(p).RunAsUser = to(int64(3000)), to(int64(1000))
+		podContext(p).FSGroup, securityContext(p).RunAsUser = ptr.To(int64(3000)), ptr.To(int64(1000))
 		mounted(p, fromMap(nil), corev1.VolumeMount{MountPath: "/v"})
 	}, paths: []string{"/v"}},
 	{name: "drop-all", change: func(p *corev1.Pod) {
-		context0(p).Capabilities = &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}
+		securityContext(p).Capabilities = &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}
 	}},
 	{name: "drop-all-add", change: func(p *corev1.Pod) {
-		context0(p).Capabilities = &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"NET_BIND_SERVICE"}}
+		securityContext(p).Capabilities = &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"NET_BIND_SERVICE"}}
 	}},
 	{name: "add", change: func(p *corev1.Pod) {
-		context0(p).Capabilities = &corev1.Capabilities{Add: []corev1.Capability{"NET_ADMIN", "SYS_TIME"}}
+		securityContext(p).Capabilities = &corev1.Capabilities{Add: []corev1.Capability{"NET_ADMIN", "SYS_TIME"}}
 	}},
 	{name: "add-all", change: func(p *corev1.Pod) {
-		context0(p).Capabilities = &corev1.Capabilities{Add: []corev1.Capability{"ALL"}}
+		securityContext(p).Capabilities = &corev1.Capabilities{Add: []corev1.Capability{"ALL"}}
 	}},
 	{name: "add-user", change: func(p *corev1.Pod) {
-		context0(p).RunAsUser = to(int64(1000))
-		context0(p).Capabilities = &corev1.Capabilities{Add: []corev1.Capability{"NET_ADMIN"}}
+		securityContext(p).RunAsUser = ptr.To(int64(1000))
+		securityContext(p).Capabilities = &corev1.Capabilities{Add: []corev1.Capability{"NET_ADMIN"}}
 	}},
-	{name: "no-escalation", change: func(p *corev1.Pod) { context0(p).AllowPrivilegeEscalation = to(false) }},
-	{name: "read-only-root", change: func(p *corev1.Pod) { context0(p).ReadOnlyRootFilesystem = to(true) }},
+	{name: "no-escalation", change: func(p *corev1.Pod) { securityContext(p).AllowPrivilegeEscalation = ptr.To(false) }},
+	{name: "read-only-root", change: func(p *corev1.Pod) { securityContext(p).ReadOnlyRootFilesystem = ptr.To(true) }},
 	{name: "seccomp-default", change: func(p *corev1.Pod) {
-		context0(p).SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
+		securityContext(p).SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
 	}},
 	{name: "seccomp-unconfined", change: func(p *corev1.Pod) {
 		podContext(p).SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}
 	}},
 	{name: "host-pid", change: func(p *corev1.Pod) { p.Spec.HostPID = true }},
 	{name: "host-ipc", change: func(p *corev1.Pod) { p.Spec.HostIPC = true }},
-	{name: "shared-processes", change: func(p *corev1.Pod) { p.Spec.ShareProcessNamespace = to(true) }},
+	{name: "shared-processes", change: func(p *corev1.Pod) { p.Spec.ShareProcessNamespace = ptr.To(true) }},
 	{name: "host-network", change: func(p *corev1.Pod) { p.Spec.HostNetwork = true }},
 	{name: "environment", change: func(p *corev1.Pod) {
 		p.Spec.Containers[0].Env = []corev1.EnvVar{
@@ -176,7 +174,7 @@ var variants = []variant{
 		source := &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "compared"}}
 		p.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{Prefix: "M_", ConfigMapRef: source}}
 	}},
-	{name: "no-links", change: func(p *corev1.Pod) { p.Spec.EnableServiceLinks = to(false) }},
+	{name: "no-links", change: func(p *corev1.Pod) { p.Spec.EnableServiceLinks = ptr.To(false) }},
 	{name: "directory", change: func(p *corev1.Pod) { p.Spec.Containers[0].WorkingDir = "/data" }},
 	{name: "directory-new", change: func(p *corev1.Pod) { p.Spec.Containers[0].WorkingDir = "/new/one" }},
 	{name: "memory", change: limited(corev1.ResourceMemory, "64Mi")},
@@ -204,7 +202,7 @@ var variants = []variant{
 		mounted(p, fromMap(nil), corev1.VolumeMount{MountPath: "/v"})
 	}, paths: []string{"/v"}},
 	{name: "map-mode", change: func(p *corev1.Pod) {
-		mounted(p, fromMap(to(int32(0o400)), corev1.KeyToPath{Key: "key", Path: "a/b", Mode: to(int32(0o640))}), corev1.VolumeMount{MountPath: "/v"})
+		mounted(p, fromMap(ptr.To(int32(0o400)), corev1.KeyToPath{Key: "key", Path: "a/b", Mode: ptr.To(int32(0o640))}), corev1.VolumeMount{MountPath: "/v"})
 	}, paths: []string{"/v"}},
 	{name: "map-sub-path", change: func(p *corev1.Pod) {
 		mounted(p, fromMap(nil), corev1.VolumeMount{MountPath: "/one", SubPath: "key"})
@@ -223,13 +221,10 @@ var variants = []variant{
 		p.Spec.DNSConfig = &corev1.PodDNSConfig{Nameservers: []string{"192.0.2.53"}, Searches: []string{"example.com"}}
 	}, paths: []string{"/etc/resolv.conf"}},
 	{name: "host-name", change: func(p *corev1.Pod) { p.Spec.Hostname = "named" }},
-	{name: "privileged", change: func(p *corev1.Pod) { context0(p).Privileged = to(true) }},
-	{name: "proc-mount", change: func(p *corev1.Pod) { context0(p).ProcMount = to(corev1.DefaultProcMount) }},
+	{name: "privileged", change: func(p *corev1.Pod) { securityContext(p).Privileged = ptr.To(true) }},
+	{name: "proc-mount", change: func(p *corev1.Pod) { securityContext(p).ProcMount = ptr.To(corev1.DefaultProcMount) }},
 	{name: "message-path", change: func(p *corev1.Pod) { p.Spec.Containers[0].TerminationMessagePath = "/tmp/message" }},
-	{name: "device", change: func(p *corev1.Pod) {
-		p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: to("compared")}}
-		p.Spec.Containers[0].Resources.Claims = []corev1.ResourceClaim{{Name: "gpu"}}
-	}},
+	{name: "device", change: func(p *corev1.Pod) { claim(p, "compared") }},
 }
 
 // startOwn starts a second node, whose containers the agent runs itself, with the same image and driver.
@@ -242,34 +237,16 @@ func startOwn(t *testing.T) {
 	// The other tests have the first node alone. The slices go with their node.
 	t.Cleanup(func() {
 		_ = shared.client.CoreV1().Nodes().Delete(context.Background(), "n2", metav1.DeleteOptions{})
-		must(t, eventually("the slices of the second node are gone", func() error {
-			slices, err := shared.client.ResourceV1().ResourceSlices().List(context.Background(), metav1.ListOptions{})
-			if err == nil && len(slices.Items) != 1 {
-				err = fmt.Errorf("%d slices", len(slices.Items))
-			}
-			return err
-		}))
+		must(t, shared.published(1))
 	})
-	kubeconfig := shared.path("up", "kubeconfig")
-	agent, err := shared.spawn("agent2", shared.bin, "node", "--kubeconfig", kubeconfig, "--node-name", "n2",
+	agent, err := shared.spawn("agent2", shared.bin, "node", "--kubeconfig", shared.path("up", "kubeconfig"), "--node-name", "n2",
 		"--root-dir", shared.path("n2"), "--runtime", "process", "--images", "require", "--eviction-hard", "")
 	must(t, err)
 	t.Cleanup(func() { kill(agent, syscall.SIGTERM) })
-	must(t, eventually("the second node registers", func() error {
-		_, err := shared.client.CoreV1().Nodes().Get(within(t), "n2", metav1.GetOptions{})
-		return err
-	}))
-	driver, err := shared.spawn("driver2", shared.bin, "driver", "gpu", "--kubeconfig", kubeconfig, "--node-name", "n2",
-		"--kubelet-dir", shared.path("n2"), "--cdi-dir", shared.path("n2", "cdi"))
+	driver, err := shared.startDriver("driver2", "n2", shared.path("n2"), shared.path("n2", "cdi"))
 	must(t, err)
 	t.Cleanup(func() { kill(driver, syscall.SIGTERM) })
-	must(t, eventually("the second driver publishes", func() error {
-		slices, err := shared.client.ResourceV1().ResourceSlices().List(within(t), metav1.ListOptions{})
-		if err == nil && len(slices.Items) < 2 {
-			err = fmt.Errorf("%d slices", len(slices.Items))
-		}
-		return err
-	}))
+	must(t, shared.published(2))
 }
 
 // seen is what a container of the variant sees on a node, without what has to differ.
@@ -301,20 +278,8 @@ func seen(t *testing.T, v variant, node string) []string {
 // line by line what is visible inside. docs/node.md explains each expected difference.
 func TestBothRuntimesShowContainersTheSame(t *testing.T) {
 	startOwn(t)
-	maps := shared.client.CoreV1().ConfigMaps("default")
-	_, err := maps.Create(within(t), &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: "compared"}, Data: map[string]string{"key": "from the map\n"},
-	}, metav1.CreateOptions{})
-	must(t, err)
-	templates := shared.client.ResourceV1().ResourceClaimTemplates("default")
-	exactly := &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu.example.com"}
-	_, err = templates.Create(within(t), &resourcev1.ResourceClaimTemplate{
-		ObjectMeta: metav1.ObjectMeta{Name: "compared"},
-		Spec: resourcev1.ResourceClaimTemplateSpec{Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{
-			Requests: []resourcev1.DeviceRequest{{Name: "gpu", Exactly: exactly}},
-		}}},
-	}, metav1.CreateOptions{})
-	must(t, err)
+	configMap(t, "compared")
+	claimTemplate(t, "compared", gpu())
 	used := map[int]bool{}
 	for _, v := range variants {
 		cri, oci := seen(t, v, "n1"), seen(t, v, "n2")

@@ -28,26 +28,48 @@ import (
 	utilexec "k8s.io/client-go/util/exec"
 )
 
-// withDevice is a pod with a GPU of the driver, placed by the scheduler.
-func withDevice(t *testing.T, name string, arguments ...string) *corev1.Pod {
+// gpu is a claim of a GPU of the driver.
+func gpu() resourcev1.DeviceClaim {
+	exactly := &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu.example.com"}
+	return resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{Name: "gpu", Exactly: exactly}}}
+}
+
+// claimTemplate creates a template for claims of devices, which is deleted with the test.
+func claimTemplate(t *testing.T, name string, devices resourcev1.DeviceClaim) {
 	t.Helper()
 	templates := shared.client.ResourceV1().ResourceClaimTemplates("default")
-	exactly := &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu.example.com"}
-	spec := resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{
-		Requests: []resourcev1.DeviceRequest{{Name: "gpu", Exactly: exactly}},
-	}}
-	template := &resourcev1.ResourceClaimTemplate{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       resourcev1.ResourceClaimTemplateSpec{Spec: spec},
-	}
+	template := &resourcev1.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	template.Spec.Spec.Devices = devices
 	_, err := templates.Create(within(t), template, metav1.CreateOptions{})
 	must(t, err)
 	t.Cleanup(func() { _ = templates.Delete(context.Background(), name, metav1.DeleteOptions{}) })
+}
+
+// claim gives the container of a pod the devices of a template. The scheduler places the pod.
+func claim(pod *corev1.Pod, template string) {
+	pod.Spec.NodeName = ""
+	pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "devices", ResourceClaimTemplateName: &template}}
+	pod.Spec.Containers[0].Resources.Claims = []corev1.ResourceClaim{{Name: "devices"}}
+}
+
+// withDevices is a pod with devices, placed by the scheduler.
+func withDevices(t *testing.T, name string, devices resourcev1.DeviceClaim, arguments ...string) *corev1.Pod {
+	t.Helper()
+	claimTemplate(t, name, devices)
 	wanted := pod(name, arguments...)
-	wanted.Spec.NodeName = ""
-	wanted.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: &template.Name}}
-	wanted.Spec.Containers[0].Resources.Claims = []corev1.ResourceClaim{{Name: "gpu"}}
+	claim(wanted, name)
 	return wanted
+}
+
+// configMap creates a config map with one key, which is deleted with the test.
+func configMap(t *testing.T, name string) {
+	t.Helper()
+	maps := shared.client.CoreV1().ConfigMaps("default")
+	_, err := maps.Create(within(t), &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"key": "from the map\n"},
+	}, metav1.CreateOptions{})
+	must(t, err)
+	t.Cleanup(func() { _ = maps.Delete(context.Background(), name, metav1.DeleteOptions{}) })
 }
 
 func TestNodeTellsItsRuntime(t *testing.T) {
@@ -64,7 +86,7 @@ func TestNodeTellsItsRuntime(t *testing.T) {
 }
 
 func TestDevice(t *testing.T) {
-	wanted := withDevice(t, "device", "env")
+	wanted := withDevices(t, "device", gpu(), "env")
 	wanted.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "FROM", Value: "pod"}}
 	create(t, wanted)
 	running := await(t, "device", "running", isRunning)
@@ -92,7 +114,7 @@ func TestSwitchedOffDevicesAreNotLeftOut(t *testing.T) {
 			restart(true)
 		}
 	}()
-	create(t, withDevice(t, "refused", "env"))
+	create(t, withDevices(t, "refused", gpu(), "env"))
 	refused := await(t, "refused", "refused", func(pod *corev1.Pod) bool {
 		return len(pod.Status.ContainerStatuses) > 0 && pod.Status.ContainerStatuses[0].State.Waiting != nil &&
 			pod.Status.ContainerStatuses[0].State.Waiting.Reason == "CreateContainerError"
@@ -234,12 +256,7 @@ func TestSecurityContext(t *testing.T) {
 }
 
 func TestVolumesAndEnds(t *testing.T) {
-	maps := shared.client.CoreV1().ConfigMaps("default")
-	_, err := maps.Create(within(t), &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: "m"}, Data: map[string]string{"key": "from the map\n"},
-	}, metav1.CreateOptions{})
-	must(t, err)
-	t.Cleanup(func() { _ = maps.Delete(context.Background(), "m", metav1.DeleteOptions{}) })
+	configMap(t, "m")
 	wanted := pod("volumes", "show", "/map/key", "/one", "/etc/hosts")
 	source := corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
 		LocalObjectReference: corev1.LocalObjectReference{Name: "m"},
@@ -368,7 +385,7 @@ func counted(t *testing.T, name string, wanted int) (last int) {
 }
 
 func TestKills(t *testing.T) {
-	create(t, withDevice(t, "stays", "count"))
+	create(t, withDevices(t, "stays", gpu(), "count"))
 	before := await(t, "stays", "running", isRunning).Status.ContainerStatuses[0]
 	counted(t, "stays", 5)
 	same := func(what string) {

@@ -115,11 +115,7 @@ func withInterface(t *testing.T, name, device string, parameters map[string]any,
 	parameters["apiVersion"], parameters["kind"] = netDriver+"/v1alpha1", "InterfaceConfig"
 	raw, err := json.Marshal(parameters)
 	must(t, err)
-	wanted := withDevice(t, name, arguments...)
-	templates := shared.client.ResourceV1().ResourceClaimTemplates("default")
-	must(t, templates.Delete(within(t), name, metav1.DeleteOptions{}))
-	template := &resourcev1.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	template.Spec.Spec.Devices = resourcev1.DeviceClaim{
+	return withDevices(t, name, resourcev1.DeviceClaim{
 		Requests: []resourcev1.DeviceRequest{{Name: "nic", Exactly: &resourcev1.ExactDeviceRequest{
 			DeviceClassName: netDriver,
 			Selectors: []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{
@@ -129,10 +125,7 @@ func withInterface(t *testing.T, name, device string, parameters map[string]any,
 		Config: []resourcev1.DeviceClaimConfiguration{{DeviceConfiguration: resourcev1.DeviceConfiguration{
 			Opaque: &resourcev1.OpaqueDeviceConfiguration{Driver: netDriver, Parameters: runtime.RawExtension{Raw: raw}},
 		}}},
-	}
-	_, err = templates.Create(within(t), template, metav1.CreateOptions{})
-	must(t, err)
-	return wanted
+	}, arguments...)
 }
 
 // interfaces are the names in the text of /proc/net/dev.

@@ -228,22 +228,30 @@ func (w *world) begin() (err error) {
 	if err := w.startAgent(); err != nil {
 		return err
 	}
-	// A driver refuses to start where no agent has made its directories yet.
-	if err := eventually("the node registers", func() error {
-		_, err := w.client.CoreV1().Nodes().Get(context.Background(), "n1", metav1.GetOptions{})
+	if w.driver, err = w.startDriver("driver", "n1", w.path("n"), w.path("cdi")); err != nil {
+		return err
+	}
+	return w.published(1)
+}
+
+// startDriver starts the driver of a node once that has registered: it refuses to start where no agent has made its directories yet.
+func (w *world) startDriver(name, node, root, cdi string) (*exec.Cmd, error) {
+	if err := eventually(node+" registers", func() error {
+		_, err := w.client.CoreV1().Nodes().Get(context.Background(), node, metav1.GetOptions{})
 		return err
 	}); err != nil {
-		return err
+		return nil, err
 	}
-	w.driver, err = w.spawn("driver", w.bin, "driver", "gpu", "--kubeconfig", w.path("up", "kubeconfig"), "--node-name", "n1",
-		"--kubelet-dir", w.path("n"), "--cdi-dir", w.path("cdi"))
-	if err != nil {
-		return err
-	}
-	return eventually("the driver publishes", func() error {
+	return w.spawn(name, w.bin, "driver", "gpu", "--kubeconfig", w.path("up", "kubeconfig"), "--node-name", node,
+		"--kubelet-dir", root, "--cdi-dir", cdi)
+}
+
+// published waits until there are as many slices: one for each node with a driver.
+func (w *world) published(number int) error {
+	return eventually(fmt.Sprintf("%d slices are published", number), func() error {
 		slices, err := w.client.ResourceV1().ResourceSlices().List(context.Background(), metav1.ListOptions{})
-		if err == nil && len(slices.Items) == 0 {
-			err = fmt.Errorf("no slices")
+		if err == nil && len(slices.Items) != number {
+			err = fmt.Errorf("%d slices", len(slices.Items))
 		}
 		return err
 	})
