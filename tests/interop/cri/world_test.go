@@ -162,7 +162,8 @@ func (w *world) ctr(arguments ...string) (string, error) {
 func (w *world) startAgent() (err error) {
 	w.agent, err = w.spawn("agent", w.bin, "node", "--kubeconfig", w.path("up", "kubeconfig"), "--node-name", "n1",
 		"--root-dir", w.path("n"), "--runtime", "cri", "--cri-endpoint", "unix://"+w.path("c.sock"),
-		"--cdi-dir", w.path("cdi"), "--container-log-max-size", "4Ki", "--container-log-max-files", "3",
+		// Larger than what programs print that end: a log that is rotated just before the end of its container is empty.
+		"--cdi-dir", w.path("cdi"), "--container-log-max-size", "32Ki", "--container-log-max-files", "3",
 		// The disk of the machine that runs the tests may be nearly full.
 		"--eviction-hard", "")
 	return err

@@ -33,7 +33,7 @@ func main() {
 	case "count": // prints numbers until it is ended
 		for n := 0; ; n++ {
 			fmt.Println("count", n)
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(10 * time.Millisecond)
 		}
 	case "say": // say OUT ERR CODE
 		fmt.Println(arguments[0])
