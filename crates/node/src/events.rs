@@ -3,7 +3,7 @@
 use allot_apimachinery::truncate;
 pub use allot_client::events::Level as Kind;
 use allot_client::events::{self, LONGEST_MESSAGE};
-use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod};
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::{Client, ResourceExt};
 use tokio_util::sync::CancellationToken;
@@ -72,13 +72,8 @@ impl Recorder {
         }
     }
 
-    /// Records an event about the node.
-    pub fn node(&self, node: &Node, kind: Kind, reason: &str, message: impl Into<String>) {
-        self.named_node(&node.name_any(), kind, reason, message);
-    }
-
     /// Records an event about the node of this name, which may not be registered yet.
-    pub fn named_node(&self, name: &str, kind: Kind, reason: &str, message: impl Into<String>) {
+    pub fn node(&self, name: &str, kind: Kind, reason: &str, message: impl Into<String>) {
         let object = ObjectReference {
             kind: Some("Node".into()),
             name: Some(name.to_owned()),

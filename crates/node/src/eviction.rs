@@ -104,7 +104,7 @@ impl Evictions {
         let name = reclaim.resource().name();
         let message = format!("Attempting to reclaim {name}");
         let (events, node) = (&self.node.events, &self.node.config.node_name);
-        events.named_node(node, Kind::Warning, "EvictionThresholdMet", message);
+        events.node(node, Kind::Warning, "EvictionThresholdMet", message);
         tracing::warn!(resource = name, "attempting to reclaim");
         if self.reclaim_remains(&reclaim).await {
             return None;

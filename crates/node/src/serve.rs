@@ -96,13 +96,13 @@ async fn publish_simulated(node: &Node, object: &NodeObject) {
 }
 
 /// Tells that the node has started, and what its containers lack.
-fn record_start(node: &Node, object: &NodeObject, facts: &Facts) {
-    let events = &node.events;
-    events.node(object, Kind::Normal, "Starting", "Starting kubelet.");
+fn record_start(node: &Node, facts: &Facts) {
+    let (events, name) = (&node.events, &node.config.node_name);
+    events.node(name, Kind::Normal, "Starting", "Starting kubelet.");
     let simulated = node.config.runtime == RuntimeKind::Simulated;
     for limitation in facts.limitations.iter().filter(|_| !simulated) {
         let text = limitation.clone();
-        events.node(object, Kind::Warning, "IsolationNotApplied", text);
+        events.node(name, Kind::Warning, "IsolationNotApplied", text);
     }
 }
 
@@ -174,7 +174,7 @@ pub(crate) async fn serve(parts: Parts, tasks: &mut JoinSet<()>) -> Result<(), E
     }
     // Set already if a configuration is run again.
     let _ = config.registered.set(());
-    record_start(&node, &object, &facts);
+    record_start(&node, &facts);
     if config.plugins {
         publish_drivers(&node, &parts.plugins, &object, tasks);
     }

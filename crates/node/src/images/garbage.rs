@@ -77,9 +77,7 @@ pub(crate) async fn collect(
         };
         match collected {
             Ok(collected) => record_event(&collected, &events, &node),
-            Err(error) => {
-                events.named_node(&node, Kind::Warning, "ImageGCFailed", error.to_string())
-            }
+            Err(error) => events.node(&node, Kind::Warning, "ImageGCFailed", error.to_string()),
         }
         if let Some(request) = request {
             // An agent that is about to end does not wait for it.
@@ -96,6 +94,6 @@ fn record_event(collected: &Collected, events: &Recorder, node: &str) {
         tracing::warn!(failure, "image was not removed");
     }
     if let Some((reason, message)) = &collected.warning {
-        events.named_node(node, Kind::Warning, reason, message.clone());
+        events.node(node, Kind::Warning, reason, message.clone());
     }
 }
