@@ -5,7 +5,6 @@
 
 use std::iter::Sum;
 use std::ops::Add;
-
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
@@ -57,14 +56,15 @@ pub(crate) fn of(path: &Path) -> Used {
     let Ok(root) = rustix::fs::open(path, flags, Mode::empty()) else {
         return Used::default();
     };
-    let (mut bytes, mut inodes) = (0, 0);
-    match count(root, 0, &mut bytes, &mut inodes) {
-        true => Used { bytes, inodes },
+    let mut used = Used::default();
+    match count(root, 0, &mut used) {
+        true => used,
         false => Used::TOO_MUCH,
     }
 }
 
-fn count(directory: OwnedFd, depth: usize, bytes: &mut u64, entries: &mut u64) -> bool {
+/// Adds what is used below a directory; false if a limit is exceeded.
+fn count(directory: OwnedFd, depth: usize, used: &mut Used) -> bool {
     if depth > DEEPEST {
         return false;
     }
@@ -76,18 +76,19 @@ fn count(directory: OwnedFd, depth: usize, bytes: &mut u64, entries: &mut u64) -
         if matches!(name.to_bytes(), b"." | b"..") {
             continue;
         }
-        *entries += 1;
-        if *entries > MOST {
+        used.inodes += 1;
+        if used.inodes > MOST {
             return false;
         }
         let Ok(data) = statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) else {
             continue;
         };
-        *bytes = bytes.saturating_add(u64::try_from(data.st_blocks).unwrap_or(0) * 512);
+        let bytes = u64::try_from(data.st_blocks).unwrap_or(0) * 512;
+        used.bytes = used.bytes.saturating_add(bytes);
         if FileType::from_raw_mode(data.st_mode) == FileType::Directory {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             if let Ok(below) = openat(directory.as_fd(), name, flags, Mode::empty())
-                && !count(below, depth + 1, bytes, entries)
+                && !count(below, depth + 1, used)
             {
                 return false;
             }

@@ -17,7 +17,7 @@ use crate::images::CollectionRequest;
 use crate::pods::storage::Storage;
 use crate::pods::{Evicted, Node, Update, has_ended, is_critical};
 use crate::pressure::{Decider, Observations, Places, Reclaim, Resource, observe};
-use crate::runtime::{Measured, Written};
+use crate::runtime::{Measured, RuntimeError, Written};
 use rank::{Candidate, ContainerUse, Layout, PodUse, Remains};
 
 mod rank;
@@ -106,11 +106,12 @@ impl Evictions {
         let (events, node) = (&self.node.events, &self.node.config.node_name);
         events.node(node, Kind::Warning, "EvictionThresholdMet", message);
         tracing::warn!(resource = name, "attempting to reclaim");
-        if self.reclaim_remains(&reclaim).await {
+        let layout = self.layout();
+        if self.reclaim_remains(layout.remains(reclaim.signal)).await {
             return None;
         }
-        let parts = self.layout().parts(reclaim.signal);
         let mut candidates = self.candidates(reclaim.resource()).await;
+        let parts = layout.parts(reclaim.signal);
         rank::rank(&mut candidates, reclaim.resource(), parts);
         let evicted = candidates
             .iter()
@@ -168,8 +169,7 @@ impl Evictions {
     }
 
     /// Removes what the node does not need; true if nothing is short any longer.
-    async fn reclaim_remains(&self, reclaim: &Reclaim) -> bool {
-        let remains = self.layout().remains(reclaim.signal);
+    async fn reclaim_remains(&self, remains: Remains) -> bool {
         if remains == Remains::default() {
             return false;
         }
@@ -189,24 +189,11 @@ impl Evictions {
 
     /// The pods that run and are not ending yet, with what they use.
     async fn candidates(&self, resource: Resource) -> Vec<Candidate> {
-        let on_disk = matches!(resource, Resource::Storage | Resource::Inodes);
-        let failed = |error| tracing::warn!(%error, "containers were not measured");
+        let on_disk = resource.is_on_disk();
         let (mut measured, mut written) = (Vec::new(), Vec::new());
-        if on_disk {
-            written = self
-                .node
-                .runtime
-                .written(None)
-                .await
-                .unwrap_or_else(|error| {
-                    failed(error);
-                    Vec::new()
-                });
-        } else {
-            measured = self.node.runtime.usage().await.unwrap_or_else(|error| {
-                failed(error);
-                Vec::new()
-            });
+        match on_disk {
+            true => written = known(self.node.runtime.written(None).await),
+            false => measured = known(self.node.runtime.usage().await),
         }
         let pods: Vec<(Arc<Pod>, Vec<String>)> = {
             let entries = self.node.pods.lock();
@@ -268,6 +255,14 @@ impl Evictions {
             update: entry.update.clone(),
         })
     }
+}
+
+/// What was measured; nothing if the runtime does not answer.
+fn known<T>(measured: Result<Vec<T>, RuntimeError>) -> Vec<T> {
+    measured.unwrap_or_else(|error| {
+        tracing::warn!(%error, "containers were not measured");
+        Vec::new()
+    })
 }
 
 fn by_pod<T>(all: Vec<T>, uid: fn(&T) -> &String) -> HashMap<String, Vec<T>> {

@@ -34,6 +34,11 @@ pub(crate) enum Resource {
 }
 
 impl Resource {
+    /// Whether a disk is short of it.
+    pub(crate) fn is_on_disk(self) -> bool {
+        matches!(self, Self::Storage | Self::Inodes)
+    }
+
     /// The name in messages and events.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -46,6 +51,11 @@ impl Resource {
 }
 
 impl Signal {
+    /// Whether it is about the file system of the images.
+    pub(crate) fn is_of_images(self) -> bool {
+        matches!(self, Self::ImageSpace | Self::ImageInodes)
+    }
+
     pub(crate) fn resource(self) -> Resource {
         match self {
             Self::Memory => Resource::Memory,

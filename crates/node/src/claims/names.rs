@@ -65,7 +65,7 @@ pub(crate) fn claim_names(pod: &Pod) -> Vec<String> {
     names
 }
 
-/// All containers that run by themselves.
+/// All containers that run by themselves, in the order of a kubelet's messages: init containers last.
 pub(crate) fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
     pod.spec.iter().flat_map(|spec| {
         let init = spec.init_containers.iter().flatten();

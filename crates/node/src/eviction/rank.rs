@@ -8,6 +8,7 @@ use allot_apimachinery::quantity::{Format, Quantity};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
+use crate::claims::containers;
 use crate::disk::Used;
 use crate::pods::{requests, storage};
 use crate::pressure::{Reclaim, Resource, Signal};
@@ -26,9 +27,10 @@ pub(super) enum Layout {
 /// What of a pod is on the disk that has too little space.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Parts {
+    /// The root directories of its containers.
     roots: bool,
-    logs: bool,
-    volumes: bool,
+    /// Logs and volumes.
+    others: bool,
 }
 
 /// What of the node itself can be removed from a disk.
@@ -41,33 +43,26 @@ pub(super) struct Remains {
 impl Layout {
     /// What of pods is on the disk of a signal.
     pub(super) fn parts(self, signal: Signal) -> Parts {
-        let of_images = matches!(signal, Signal::ImageSpace | Signal::ImageInodes);
-        let (roots, others) = match (self, of_images) {
+        let (roots, others) = match (self, signal.is_of_images()) {
             (Self::One, _) | (Self::ImagesWithoutContainers, false) => (true, true),
             (Self::Images, true) => (true, false),
             (Self::Images, false) => (false, true),
             (Self::ImagesWithoutContainers, true) => (false, false),
         };
-        Parts {
-            roots,
-            logs: others,
-            volumes: others,
-        }
+        Parts { roots, others }
     }
 
     /// What of the node can be removed from the disk of a signal.
     pub(super) fn remains(self, signal: Signal) -> Remains {
-        let of_images = matches!(signal, Signal::ImageSpace | Signal::ImageInodes);
-        let of_disk = of_images || matches!(signal, Signal::NodeSpace | Signal::NodeInodes);
-        let (containers, images) = match (self, of_images) {
+        if !signal.resource().is_on_disk() {
+            return Remains::default();
+        }
+        let (containers, images) = match (self, signal.is_of_images()) {
             (Self::One, _) | (Self::Images, true) => (true, true),
             (Self::Images, false) => (false, false),
             (Self::ImagesWithoutContainers, of_images) => (!of_images, of_images),
         };
-        Remains {
-            containers: containers && of_disk,
-            images: images && of_disk,
-        }
+        Remains { containers, images }
     }
 }
 
@@ -100,11 +95,10 @@ impl PodUse {
     }
 
     fn disk(&self, parts: Parts) -> Used {
-        let roots = self.containers.iter().filter(|_| parts.roots);
-        let logs = self.containers.iter().filter(|_| parts.logs);
-        let volumes = std::iter::once(self.volumes).filter(|_| parts.volumes);
-        let all = roots.map(|it| it.root).chain(logs.map(|it| it.logs));
-        all.chain(volumes).sum()
+        let counted = |counts: bool, used: Used| if counts { used } else { Used::default() };
+        let roots: Used = self.containers.iter().map(|it| it.root).sum();
+        let logs: Used = self.containers.iter().map(|it| it.logs).sum();
+        counted(parts.roots, roots) + counted(parts.others, logs + self.volumes)
     }
 }
 
@@ -153,7 +147,6 @@ fn excess(candidate: &Candidate, resource: Resource, parts: Parts) -> (u8, Rever
 }
 
 /// Orders pods by what is evicted first: those that use more than they requested, then by priority, then by how much more.
-/// Orders pods by what is evicted first: those that use more than they requested, then by priority, then by how much more.
 pub(super) fn rank(candidates: &mut [Candidate], resource: Resource, parts: Parts) {
     let key = |candidate: &Candidate| {
         let (class, by) = excess(candidate, resource, parts);
@@ -190,7 +183,7 @@ pub(super) fn message(reclaim: &Reclaim, candidate: &Candidate) -> String {
             request.0
         );
     }
-    for container in storage::containers(pod) {
+    for container in containers(pod) {
         let Some(measured) = usage.containers.iter().find(|it| it.name == container.name) else {
             continue;
         };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use allot_apimachinery::amounts::{self, Amounts};
 use allot_apimachinery::quantity::{Format, Quantity};
-use k8s_openapi::api::core::v1::{Container, Pod, PodStatus, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -213,6 +213,15 @@ impl Sizes {
     }
 }
 
+/// What the containers of a pod need at once.
+fn of_containers(spec: &PodSpec, of: impl Fn(&Container) -> Amounts) -> Amounts {
+    let init = spec.init_containers.iter().flatten();
+    amounts::at_once(
+        spec.containers.iter().map(&of),
+        init.map(|container| (of(container), is_sidecar(container))),
+    )
+}
+
 /// What a pod takes from its node by its requests. `held` is what containers still have that run with other resources.
 pub(crate) fn requests(pod: &Pod, held: &BTreeMap<String, Budget>) -> Sizes {
     let Some(spec) = &pod.spec else {
@@ -231,11 +240,7 @@ pub(crate) fn requests(pod: &Pod, held: &BTreeMap<String, Budget>) -> Sizes {
         }
         own
     };
-    let init = spec.init_containers.iter().flatten();
-    let mut total = amounts::at_once(
-        spec.containers.iter().map(of),
-        init.map(|container| (of(container), is_sidecar(container))),
-    );
+    let mut total = of_containers(spec, of);
     let whole = spec.resources.as_ref();
     total.extend(amounts_of(whole.and_then(|it| it.requests.as_ref())));
     amounts::add(&mut total, &amounts_of(spec.overhead.as_ref()));
@@ -257,11 +262,7 @@ pub(super) fn total(
         known.map(|it| (name.to_owned(), it)).into_iter().collect()
     };
     let of = |container: &Container| amount(container.resources.as_ref().and_then(list));
-    let init = spec.init_containers.iter().flatten();
-    let mut total = amounts::at_once(
-        spec.containers.iter().map(of),
-        init.map(|container| (of(container), is_sidecar(container))),
-    );
+    let mut total = of_containers(spec, of);
     if total.is_empty() {
         return None;
     }

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::resources::{quantity, total};
 use super::volumes;
+use crate::claims::containers;
 use crate::disk::{self, Used};
 use crate::rules;
 
@@ -47,15 +48,6 @@ impl Storage {
     pub(crate) fn logs_of(&self, container: &str) -> Used {
         self.logs.get(container).copied().unwrap_or_default()
     }
-}
-
-/// Containers and init containers, in the kubelet's order.
-pub(crate) fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
-    let spec = pod.spec.iter();
-    spec.flat_map(|spec| {
-        let init = spec.init_containers.iter().flatten();
-        spec.containers.iter().chain(init)
-    })
 }
 
 /// The limit of a container, if it has one.

@@ -241,8 +241,9 @@ impl Eviction {
     ) -> Result<Self, ThresholdError> {
         let mut periods = BTreeMap::new();
         for (name, period) in grace {
-            if periods.insert(signal(name)?.0, *period).is_some() {
-                return Err(ThresholdError::Duplicate(signal(name)?.0));
+            let (name, _) = signal(name)?;
+            if periods.insert(name, *period).is_some() {
+                return Err(ThresholdError::Duplicate(name));
             }
         }
         let mut names = soft.0.iter().map(|(name, ..)| *name);

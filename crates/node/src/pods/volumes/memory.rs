@@ -63,11 +63,11 @@ pub(in crate::pods) fn is_mounted(path: &Path) -> bool {
     }
 }
 
-/// Unmounts the volumes of a pod whose containers have ended, and its network namespace, so that its directory can be removed. `directory` is the
-/// pod's.
+/// Unmounts the volumes of a pod whose containers have ended, and its network namespace, so that its directory can be removed.
+/// `directory` is the pod's.
 pub(crate) fn unmount_all(directory: &Path) {
     super::super::network::remove(directory);
-    let entries = fs::read_dir(directory.join("volumes"));
+    let entries = fs::read_dir(directory.join(super::DIRECTORY));
     for entry in entries.into_iter().flatten().flatten() {
         let path = entry.path();
         if is_mounted(&path)

@@ -1,5 +1,6 @@
 //! Admission of pods by the node, as by a kubelet: a pod that is not admitted fails before any of its containers starts.
 
+use allot_apimachinery::well_known::TAINT_NODE_MEMORY_PRESSURE;
 use k8s_openapi::api::core::v1::{Pod, Toleration};
 
 use super::super::security::check_system;
@@ -35,35 +36,40 @@ fn is_permitted(pod: &Pod, pressed: Pressed) -> bool {
         return true;
     }
     let class = pod.status.as_ref().and_then(|it| it.qos_class.as_deref());
-    let tolerations = pod
+    let mut tolerations = pod
         .spec
         .iter()
         .flat_map(|it| it.tolerations.iter().flatten());
     pressed == of_memory
-        && (class != Some("BestEffort") || tolerations.into_iter().any(tolerates_memory_pressure))
+        && (class != Some("BestEffort") || tolerations.any(tolerates_memory_pressure))
 }
 
 /// Whether the taint of a node that has too little memory is tolerated.
 fn tolerates_memory_pressure(toleration: &Toleration) -> bool {
-    const TAINT: &str = "node.kubernetes.io/memory-pressure";
-    let text = |it: &Option<String>| it.clone().unwrap_or_default();
-    let (key, effect) = (text(&toleration.key), text(&toleration.effect));
-    let (value, operator) = (text(&toleration.value), text(&toleration.operator));
-    let of_taint = key == TAINT || (key.is_empty() && operator == "Exists");
-    let by_value = matches!(operator.as_str(), "" | "Equal") && value.is_empty();
-    of_taint && matches!(effect.as_str(), "" | "NoSchedule") && (operator == "Exists" || by_value)
+    let parts = [
+        &toleration.key,
+        &toleration.operator,
+        &toleration.value,
+        &toleration.effect,
+    ];
+    let [key, operator, value, effect] = parts.map(|it| it.as_deref().unwrap_or_default());
+    let of_taint = key == TAINT_NODE_MEMORY_PRESSURE || (key.is_empty() && operator == "Exists");
+    let by_value = matches!(operator, "" | "Equal") && value.is_empty();
+    of_taint && matches!(effect, "" | "NoSchedule") && (operator == "Exists" || by_value)
 }
 
 impl Worker {
     /// Whether a pod is admitted; if not, it fails. A pod is not evaluated again once one of its containers has started: the
     /// agent that started it may have had other settings.
     pub(super) fn is_admitted(&mut self, pod: &Pod) -> bool {
-        let started = |this: &Self| {
-            let containers = this.containers.lock();
-            containers.values().any(ContainerState::started_once)
-        };
         // What the node is short of later is no reason any longer.
-        if self.admitted || started(self) {
+        if self.admitted
+            || self
+                .containers
+                .lock()
+                .values()
+                .any(ContainerState::started_once)
+        {
             return true;
         }
         let Some((reason, message)) = refusal(&self.node, pod, self.origin) else {
