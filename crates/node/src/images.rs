@@ -28,6 +28,9 @@ mod secrets;
 pub(crate) use delegated::Delegated;
 pub(crate) use garbage::{Request as CollectionRequest, collect};
 
+/// Where the copy of an image is below the directory of its container, where layers cannot be laid over each other.
+pub(crate) const COPY: &str = "image";
+
 /// The image name of the host's files, unless images are required.
 const HOST: &str = "host";
 
@@ -282,7 +285,7 @@ impl Images {
             .collect();
         let (store, name) = (self.store().clone(), id.to_owned());
         let copied = files.image.as_ref().filter(|_| !self.overlay);
-        let copied = copied.map(|ready| (ready.image.clone(), directory.join("image")));
+        let copied = copied.map(|ready| (ready.image.clone(), directory.join(COPY)));
         let copy = copied.as_ref().map(|(_, path)| path.clone());
         let work = move || {
             store.hold_all(&name, &images)?;

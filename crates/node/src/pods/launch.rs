@@ -83,14 +83,14 @@ pub(super) async fn container_spec(
     let hostname = hostname(node, pod);
     let basics = (!complete).then_some(hostname.as_str());
     let vars = variables(container, &image, &own, &edits.env, basics).map_err(config)?;
-    let put_together = MountInputs {
+    let inputs = MountInputs {
         given,
         own: &own,
         hostname: &hostname,
         devices: &edits.mounts,
         attempt,
     };
-    let mut mounts = mounts(node, pod, container, &put_together, complete)?;
+    let mut mounts = mounts(node, pod, container, &inputs, complete)?;
     let mut security = security_of(node, pod, container, &image, complete)?;
     security.groups.extend(edits.additional_gids);
     if !security.privileged && !complete {

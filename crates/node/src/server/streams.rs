@@ -26,7 +26,7 @@ const SPDY: [&str; 4] = [
 
 /// How often a client is asked whether it is still there, while it is not listened to because nothing takes what it has sent:
 /// the end of its connection would not be noticed.
-pub(super) const ASK: Duration = Duration::from_secs(2);
+pub(super) const ASK_EVERY: Duration = Duration::from_secs(2);
 
 /// The streams that the client requested.
 #[derive(Debug, Clone, Copy)]
@@ -182,7 +182,7 @@ impl Client {
                         permit.send(message);
                     }
                 }
-                () = tokio::time::sleep(ASK), if waiting.is_some() => {
+                () = tokio::time::sleep(ASK_EVERY), if waiting.is_some() => {
                     if self.ask().await.is_err() {
                         return false;
                     }

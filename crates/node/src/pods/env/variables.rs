@@ -82,7 +82,7 @@ impl Variables {
     /// are.
     ///
     /// # Errors
-    /// The result takes more room than there is.
+    /// The result is larger than what is left of the budget.
     pub(in crate::pods) fn expand(
         &self,
         text: &str,

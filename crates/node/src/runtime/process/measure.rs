@@ -6,6 +6,7 @@ use jiff::Timestamp;
 
 use super::Container;
 use crate::disk;
+use crate::images::COPY;
 use crate::oci;
 use crate::runtime::{Measured, Written};
 
@@ -29,7 +30,7 @@ pub(super) fn written(running: Vec<(String, Container)>, directory: &Path) -> Ve
     let all = running.into_iter().map(|(id, container)| Written {
         pod_uid: container.owner.pod_uid,
         container: container.owner.container,
-        used: disk::of(&directory.join(id).join("image")),
+        used: disk::of(&directory.join(id).join(COPY)),
     });
     all.collect()
 }

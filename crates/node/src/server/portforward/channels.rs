@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::{Dialled, Target};
 use crate::server::Query;
-use crate::server::streams::ASK;
+use crate::server::streams::ASK_EVERY;
 use crate::server::websocket::Socket;
 
 /// Limit of queued chunks for the client.
@@ -92,7 +92,7 @@ pub(super) async fn run(mut socket: Socket, ports: &[u16], target: Target) {
                 let written = loop {
                     tokio::select! {
                         written = &mut written => break written,
-                        () = tokio::time::sleep(ASK) => if socket.ask().await.is_err() { return },
+                        () = tokio::time::sleep(ASK_EVERY) => if socket.ask().await.is_err() { return },
                     }
                 };
                 if written.is_err() {

@@ -14,7 +14,7 @@ use tokio_util::codec::Framed;
 
 use super::{Dialled, Target};
 use crate::server::spdy::ASK;
-use crate::server::streams::ASK as ASK_EVERY;
+use crate::server::streams::ASK_EVERY;
 use crate::spdy::{Codec, Frame};
 
 /// Limit of queued frames for the client, of all connections together.
@@ -88,7 +88,7 @@ where
     });
     let mut pairs: HashMap<String, Pair> = HashMap::new();
     let mut inputs = Inputs::default();
-    let room = Arc::new(Semaphore::new(QUEUED));
+    let free = Arc::new(Semaphore::new(QUEUED));
     // Dropped with the client's connection: their peer is gone.
     let mut connections = JoinSet::new();
     while let Some(Ok(frame)) = frames.next().await {
@@ -165,7 +165,7 @@ where
             Frame::Data { id, data, fin } => {
                 let input = inputs.0.get(&id).filter(|_| !data.is_empty());
                 let taken = match input {
-                    Some(input) => queue(input, &room, data, &out).await,
+                    Some(input) => queue(input, &free, data, &out).await,
                     None => true,
                 };
                 if !taken {
@@ -192,18 +192,18 @@ where
     writer.abort();
 }
 
-/// Queues data for a connection; false if the client is gone. While there is no room, because the pod does not read or one of two
-/// streams is missing, the client is not listened to, but asked whether it is there.
+/// Queues data for a connection; false if the client is gone. As long as too much is queued, because the pod does not read or one of
+/// two streams is missing, the client is not listened to, but asked whether it is there. `free` is what may be queued in addition.
 async fn queue(
     input: &mpsc::Sender<Queued>,
-    room: &Arc<Semaphore>,
+    free: &Arc<Semaphore>,
     data: Bytes,
     out: &mpsc::Sender<Frame>,
 ) -> bool {
     let queued = async {
-        // A piece is smaller than the room. It is copied: it would keep all that was received with it.
+        // A piece is smaller than all that may be queued. It is copied: it would keep all that was received with it.
         let size = u32::try_from(data.len()).unwrap_or(u32::MAX);
-        if let Ok(share) = Arc::clone(room).acquire_many_owned(size).await {
+        if let Ok(share) = Arc::clone(free).acquire_many_owned(size).await {
             // A connection that is over has no use for more.
             let _ = input.send((Bytes::copy_from_slice(&data), share)).await;
         }
