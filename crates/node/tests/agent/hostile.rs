@@ -328,3 +328,48 @@ async fn regression_a_client_whose_input_is_not_read_is_asked_whether_it_is_ther
     flood.abort();
     setup.delete_pod().await;
 }
+
+/// While what a client has sent waited for a program that did not read it, nothing that the program wrote was passed on: one that
+/// writes before it reads waited without end, as did its client.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_input_of_a_port_that_waits_does_not_hold_up_its_output() {
+    // More than sockets and queues hold.
+    const ALL: usize = 16 << 20;
+    let setup = with_pod().await;
+    let port = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let number = port.local_addr().unwrap().port();
+    let path = format!("/portForward/default/p?ports={number}");
+    let (stream, _) = by_websocket(&setup, &path, "").await;
+    let (mut of_pod, _) = port.accept().await.unwrap();
+    let socket = WebSocketStream::from_raw_socket(stream, Role::Client, None).await;
+    let (mut sink, mut messages) = socket.split();
+    let flood = tokio::spawn(async move {
+        let message = Message::binary([&[0][..], &[b'x'; 0x8000]].concat());
+        while sink.send(message.clone()).await.is_ok() {}
+    });
+    let passed_on = async {
+        // The client is asked whether it is there as soon as its input waits.
+        while !matches!(
+            messages.next().await.expect("a stream"),
+            Ok(Message::Ping(_))
+        ) {}
+        let output = tokio::spawn(async move {
+            of_pod.write_all(&vec![b'y'; ALL]).await.unwrap();
+            of_pod
+        });
+        let mut received = 0;
+        while received < ALL {
+            match messages.next().await.expect("a stream").unwrap() {
+                Message::Binary(data) if data[0] == 0 => received += data.len() - 1,
+                Message::Ping(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        output.await.unwrap()
+    };
+    let passed_on = tokio::time::timeout(PATIENCE, passed_on).await;
+    let of_pod = passed_on.expect("all of the output");
+    flood.abort();
+    drop(of_pod);
+    setup.delete_pod().await;
+}

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -14,6 +15,9 @@ use crate::server::websocket::Socket;
 
 /// Limit of queued chunks for the client.
 const OUTGOING: usize = 32;
+
+/// Where what the client sends is written, by the channel.
+type Inputs = HashMap<u8, Box<dyn AsyncWrite + Send + Unpin>>;
 
 /// The ports of the query; repeated or joined by commas.
 pub(super) fn ports(query: &Query) -> Result<Vec<u16>, String> {
@@ -36,7 +40,7 @@ pub(super) fn ports(query: &Query) -> Result<Vec<u16>, String> {
 /// Serves until the client disconnects or every connection has ended.
 pub(super) async fn run(mut socket: Socket, ports: &[u16], target: Target) {
     let (out, mut outgoing) = mpsc::channel::<(u8, Vec<u8>)>(OUTGOING);
-    let mut inputs: HashMap<u8, Box<dyn AsyncWrite + Send + Unpin>> = HashMap::new();
+    let mut inputs = Inputs::new();
     let mut readers = JoinSet::new();
     for (index, port) in ports.iter().enumerate() {
         // At most 120 ports: both fit.
@@ -76,30 +80,44 @@ pub(super) async fn run(mut socket: Socket, ports: &[u16], target: Target) {
         }
     }
     drop(out);
+    // What the client has sent and no port has taken yet, and its channel.
+    let mut waiting: Option<(u8, Bytes)> = None;
     loop {
         tokio::select! {
             chunk = outgoing.recv() => match chunk {
                 Some((channel, data)) => if socket.send(channel, &data).await.is_err() { return },
                 None => break,
             },
-            message = socket.receive() => {
-                let Some((channel, data)) = message else { return };
-                let Some(writer) = inputs.get_mut(&channel) else {
-                    continue;
-                };
-                let mut written = std::pin::pin!(writer.write_all(&data));
-                // While the pod does not read, the client is not listened to, but asked whether it is there.
-                let written = loop {
-                    tokio::select! {
-                        written = &mut written => break written,
-                        () = tokio::time::sleep(ASK_EVERY) => if socket.ask().await.is_err() { return },
-                    }
-                };
-                if written.is_err() {
-                    inputs.remove(&channel);
+            // Meanwhile output is passed on: a program that waits for that may not read before.
+            () = write(&mut inputs, &mut waiting), if waiting.is_some() => {}
+            // While the pod does not read, the client is not listened to, but asked whether it is there.
+            () = tokio::time::sleep(ASK_EVERY), if waiting.is_some() => {
+                if socket.ask().await.is_err() {
+                    return;
                 }
+            }
+            message = socket.receive(), if waiting.is_none() => {
+                let Some((channel, data)) = message else { return };
+                waiting = (!data.is_empty()).then(|| (channel, data.into()));
             }
         }
     }
     socket.close().await;
+}
+
+/// Writes a part of what waits. Nothing waits for a port that takes no more. Cancel-safe.
+async fn write(inputs: &mut Inputs, waiting: &mut Option<(u8, Bytes)>) {
+    let Some((channel, data)) = waiting else {
+        return;
+    };
+    let taken = match inputs.get_mut(channel) {
+        Some(input) => matches!(input.write_buf(data).await, Ok(1..)),
+        None => false,
+    };
+    if !taken {
+        inputs.remove(channel);
+    }
+    if !taken || data.is_empty() {
+        *waiting = None;
+    }
 }
