@@ -7,7 +7,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use http::{Request, Response};
 use hyper::body::{Body, Incoming};
@@ -17,6 +17,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// The bytes that a server may send until its answer has begun: more than a head can have, with what is read ahead.
 const MOST: usize = 1 << 20;
+/// While no head is awaited.
+const UNBOUNDED: usize = usize::MAX;
 
 /// Sends requests on a connection, one at a time.
 pub(crate) struct Sender<B> {
@@ -66,7 +68,7 @@ impl<B: Body + 'static> Sender<B> {
     ) -> hyper::Result<Response<Incoming>> {
         self.left.store(MOST, Ordering::Relaxed);
         let answer = self.requests.send_request(request).await;
-        self.left.store(usize::MAX, Ordering::Relaxed);
+        self.left.store(UNBOUNDED, Ordering::Relaxed);
         answer
     }
 }
@@ -84,21 +86,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        let result = Pin::new(&mut self.stream).poll_read(context, buffer);
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
         let read = buffer.filled().len() - before;
-        let left = self.left.load(Ordering::Relaxed);
-        match left.checked_sub(read) {
-            Some(_) if left == usize::MAX => result,
-            // The head may have come meanwhile, and then it stays without a bound.
-            Some(less) => {
-                let unchanged = Ordering::Relaxed;
-                let _ = (self.left).compare_exchange(left, less, unchanged, unchanged);
-                result
-            }
-            None => Poll::Ready(Err(io::Error::other(
-                "the server sends too much before its answer",
-            ))),
-        }
+        let order = Ordering::Relaxed;
+        let counted = self.left.fetch_update(order, order, |left| match left {
+            UNBOUNDED => Some(UNBOUNDED),
+            bounded => bounded.checked_sub(read),
+        });
+        let too_much = |_| io::Error::other("the server sends too much before its answer");
+        Poll::Ready(counted.map(drop).map_err(too_much))
     }
 }
 
