@@ -1,25 +1,25 @@
 //! The open connections: the longest idle one is closed for a new one.
 
 use std::collections::HashMap;
-use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::AsyncRead;
+use tokio_util::io::InspectReader;
 use tokio_util::sync::CancellationToken;
 
 use crate::identity::ANONYMOUS;
-use crate::shares::PART;
+use crate::shares::part_of;
 use crate::unread::{Account, Pool, Unread};
 
 #[cfg(test)]
 mod tests;
 
+/// Whose a connection is that only strangers use.
+const STRANGERS: &str = "";
 /// How often the log reports that there are too many.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -70,15 +70,6 @@ impl Connection {
         }
     }
 
-    /// As [`Connection::request`] for an answer to a user, if its request has proven one.
-    pub(crate) fn request_of(self: &Arc<Self>, owner: Option<&Arc<str>>) -> InFlight {
-        let request = self.request();
-        if let Some(owner) = owner {
-            request.count_for(owner);
-        }
-        request
-    }
-
     /// Notes whose request came on it.
     fn used_by(&self, owner: &str) -> Arc<str> {
         let mut noted = self.owner.lock();
@@ -86,19 +77,6 @@ impl Connection {
             *noted = owner.into();
         }
         noted.clone()
-    }
-
-    fn owner(&self) -> Arc<str> {
-        self.owner.lock().clone()
-    }
-
-    /// Where answers to a user count until they are sent. Those to a client that has proven no identity count for the user
-    /// of the connection's last request that did.
-    pub(crate) fn account(&self, owner: Option<Arc<str>>) -> Account {
-        Account {
-            unread: self.unread.clone(),
-            owner: owner.unwrap_or_else(|| self.owner()),
-        }
     }
 
     /// Marks an upgraded connection: it is never idle again, and keeps its slot until its stream ends.
@@ -143,17 +121,23 @@ pub struct InFlight {
 
 impl InFlight {
     /// Notes whose request it is: from now on the connection is also that user's.
-    pub fn belongs_to(&self, owner: &str) -> Arc<str> {
+    pub fn belongs_to(&self, owner: &str) {
         let owner = self.connection.used_by(owner);
-        self.count_for(&owner);
-        owner
+        let is_new = self.owner.set(owner.clone()).is_ok();
+        // Anonymous users are strangers as well: every user can be one besides.
+        if is_new && &*owner != ANONYMOUS {
+            let mut requests = self.connection.requests.lock();
+            *requests.owners.entry(owner).or_default() += 1;
+        }
     }
 
-    /// Anonymous users are strangers as well: every user can be one besides.
-    fn count_for(&self, owner: &Arc<str>) {
-        if &**owner != ANONYMOUS && self.owner.set(owner.clone()).is_ok() {
-            let mut requests = self.connection.requests.lock();
-            *requests.owners.entry(owner.clone()).or_default() += 1;
+    /// Where its answer counts until it is sent: for its user. An answer to a client that has proven no identity counts for
+    /// the user of the connection's last request that did.
+    pub(crate) fn account(&self) -> Account {
+        let owner = self.owner.get().cloned();
+        Account {
+            unread: self.connection.unread.clone(),
+            owner: owner.unwrap_or_else(|| self.connection.owner.lock().clone()),
         }
     }
 }
@@ -262,21 +246,20 @@ impl Connections {
             .iter()
             .filter_map(|(id, connection)| {
                 let requests = connection.requests.lock();
-                let owners = requests.owners.keys().cloned().collect();
+                let mut owners: Vec<Arc<str>> = requests.owners.keys().cloned().collect();
+                if owners.is_empty() {
+                    owners.push(STRANGERS.into());
+                }
                 (!requests.upgraded).then_some((*id, owners))
             })
             .collect();
         let mut shares: HashMap<&str, usize> = HashMap::new();
-        for (_, owners) in &owners {
-            for owner in names(owners) {
-                *shares.entry(owner).or_default() += 1;
-            }
+        for owner in owners.iter().flat_map(|(_, owners)| owners) {
+            *shares.entry(owner).or_default() += 1;
         }
-        let part = (self.limit / PART).max(1);
-        let shares = &shares;
         let ends = owners.iter().filter_map(|(id, owners)| {
-            let shares = names(owners).map(|owner| shares[owner]);
-            let all_have_too_many = shares.clone().all(|share| share > part);
+            let shares = owners.iter().map(|owner| shares[&**owner]);
+            let all_have_too_many = shares.clone().min()? > part_of(self.limit);
             all_have_too_many.then(|| (shares.max(), *id))
         });
         let Some((_, id)) = ends.max() else {
@@ -307,66 +290,16 @@ impl Connections {
     }
 }
 
-/// The users of a connection; strangers where there is no other.
-fn names(owners: &[Arc<str>]) -> impl Iterator<Item = &str> + Clone {
-    let strangers = owners.is_empty().then_some("");
-    owners.iter().map(|owner| &**owner).chain(strangers)
-}
-
-/// A stream that reports received data to its connection.
-pub struct CountedStream<S> {
-    /// The stream that is read and written.
-    pub stream: S,
-    /// The connection to notify.
-    pub noted: Option<Arc<Connection>>,
-    /// The slot of the connection. It outlives the requests, since an upgrade moves the stream.
-    #[allow(dead_code, reason = "is given up when it is dropped")]
-    pub place: Arc<ConnectionSlot>,
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for CountedStream<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let result = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if buffer.filled().len() > before
-            && let Some(connection) = &self.noted
-        {
-            connection.received();
+/// The stream of a connection, which notes when the head of a request begins to arrive if it `reports`. The stream keeps the
+/// slot of the connection: it outlives the requests, since an upgrade moves it.
+pub fn counted<S: AsyncRead>(
+    stream: S,
+    slot: Arc<ConnectionSlot>,
+    reports: bool,
+) -> InspectReader<S, impl FnMut(&[u8])> {
+    InspectReader::new(stream, move |received| {
+        if reports && !received.is_empty() {
+            slot.connection.received();
         }
-        result
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for CountedStream<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        parts: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, parts)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
+    })
 }

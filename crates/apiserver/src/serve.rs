@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::auth::certificate;
-use crate::connections::{ConnectionSlot, Connections, CountedStream};
+use crate::connections::{ConnectionSlot, Connections, counted};
 use crate::limits::{DRAIN, STREAM_QUEUE};
 use crate::pki::Identity;
 use crate::server::Server;
@@ -293,12 +293,7 @@ async fn one(
         false => builder.http1_only(),
     };
     // Bytes that arrive over HTTP/2 between requests are not an incomplete head.
-    let noted = (!http2).then(|| place.connection.clone());
-    let io = TokioIo::new(CountedStream {
-        stream,
-        noted,
-        place: place.clone(),
-    });
+    let io = TokioIo::new(counted(stream, place.clone(), !http2));
     let mut serving = std::pin::pin!(builder.serve_connection_with_upgrades(io, service));
     // As for a large answer: the timeout ends the answer, and the same time later the connection.
     let unread_timeout = 2 * limits.stall_timeout;

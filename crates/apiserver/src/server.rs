@@ -78,7 +78,6 @@ impl Server {
         let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
         let upgrade = parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
         let in_flight = parts.extensions.remove::<Arc<InFlight>>();
-        let connection = in_flight.as_ref().map(|it| it.connection.clone());
         let mut upload = Upload::new(body, &parts.headers);
         let request = Incoming {
             method: parts.method,
@@ -92,7 +91,7 @@ impl Server {
             annotations: Annotations::default(),
             in_process: parts.extensions.remove::<InProcess>().is_some(),
             deadline: None,
-            peer: connection.as_ref().map(|connection| connection.peer),
+            peer: in_flight.as_ref().map(|it| it.connection.peer),
         };
         let distrusted = parts.extensions.remove::<Distrusted>().is_some();
         let mut exchange = Exchange {
@@ -100,7 +99,6 @@ impl Server {
             distrusted,
             denied: false,
             in_flight,
-            owner: None,
             flow: None,
             seat: None,
             audit: None,
@@ -167,7 +165,7 @@ impl Server {
             return response;
         }
         if let Some(handler) = self.mounted(request.uri().path()) {
-            return self.page(&handler, request, &in_flight.connection).await;
+            return self.page(&handler, request, in_flight).await;
         }
         request.extensions_mut().insert(in_flight.clone());
         let user = match fronted(&self.0.config, proxy.as_deref(), request.headers()) {
@@ -234,7 +232,6 @@ impl Server {
             distrusted,
             denied,
             in_flight,
-            owner: owned_by,
             flow,
             seat,
             audit,
@@ -246,7 +243,7 @@ impl Server {
         request.user = user;
         // A request that proves no identity does not take its connection out of another user's share.
         if let (Some(in_flight), None) = (in_flight, &refused) {
-            *owned_by = Some(in_flight.belongs_to(owner(&request.user)));
+            in_flight.belongs_to(owner(&request.user));
         }
         if let Some(log) = &core.config.audit {
             *audit = log.begin(request, jiff::Timestamp::now());
@@ -383,10 +380,9 @@ struct Exchange {
     /// Impersonation or authorization refused the request: upstream's filters answer with one more header than its
     /// handlers.
     denied: bool,
-    /// Its place on the connection that it came on.
+    /// Its place on the connection that it came on, with the user that its answer counts for: the caller, whatever user it
+    /// acts as.
     in_flight: Option<Arc<InFlight>>,
-    /// The user that its answer counts for: the caller, whatever user it acts as.
-    owner: Option<Arc<str>>,
     /// The flow schema and priority level of the request.
     flow: Option<Classified>,
     /// Its right to be served.

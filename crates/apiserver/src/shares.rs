@@ -24,6 +24,11 @@ pub(crate) fn owner(user: &User) -> &str {
     }
 }
 
+/// As much of a number as one owner may have, at least one.
+pub(crate) fn part_of(all: usize) -> usize {
+    (all / PART).max(1)
+}
+
 /// A bound on what all users have, and on the share of each.
 pub(crate) struct Shares {
     all: usize,
@@ -51,7 +56,7 @@ impl Shares {
         let mut taken = self.taken.lock();
         let own = taken.get(owner).copied().unwrap_or(0);
         let all: usize = taken.values().sum();
-        if own >= (self.all / PART).max(1) || all >= self.all {
+        if own >= part_of(self.all) || all >= self.all {
             return None;
         }
         let owner: Arc<str> = owner.into();

@@ -130,11 +130,7 @@ fn regression_another_request_does_not_hide_whose_a_connection_is() {
 fn an_upgraded_connection_keeps_its_place_until_its_stream_ends() {
     let all = connections(1);
     let place = Arc::new(all.admit(PEER).unwrap());
-    let stream = CountedStream {
-        stream: tokio::io::empty(),
-        noted: None,
-        place: place.clone(),
-    };
+    let stream = counted(tokio::io::empty(), place.clone(), false);
     place.connection.upgraded();
     drop(place);
     assert!(all.admit(PEER).is_none());

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::{Exchange, Server};
 use crate::body::{Body, ReadDeadlines};
-use crate::connections::Connection;
+use crate::connections::InFlight;
 use crate::error::{ApiError, Result};
 use crate::flow::Seat;
 use crate::health;
@@ -27,7 +27,6 @@ impl Server {
     ) -> Response<Body> {
         let Exchange {
             request,
-            owner,
             denied,
             in_flight,
             flow,
@@ -36,7 +35,6 @@ impl Server {
             ..
         } = exchange;
         let info = Arc::clone(&request.info);
-        let connection = in_flight.as_ref().map(|it| it.connection.clone());
         let mut response = match result {
             Ok(response) => response,
             Err(error) => error_response(&error, &request),
@@ -69,9 +67,7 @@ impl Server {
             response.body_mut().hold(Box::new(watching));
         }
         if !request.in_process {
-            response = self
-                .paced(response, &request, connection, owner, seat)
-                .await;
+            response = self.paced(response, &request, in_flight, seat).await;
         }
         self.0.metrics.answered(
             &request,
@@ -118,20 +114,18 @@ impl Server {
         &self,
         mut response: Response<Body>,
         request: &Incoming,
-        connection: Option<Arc<Connection>>,
-        owner: Option<Arc<str>>,
+        in_flight: Option<Arc<InFlight>>,
         seat: Option<Seat>,
     ) -> Response<Body> {
-        let account = connection.as_ref().map(|it| it.account(owner.clone()));
+        let abort = in_flight.as_ref().map(|it| it.connection.abort.clone());
+        let account = in_flight.as_ref().map(|it| it.account());
         let whole = response.body().whole_size();
         if whole.is_some_and(|size| size <= CHUNK) {
-            let (Some(connection), Some(account)) = (&connection, &account) else {
+            let (Some(in_flight), Some(account)) = (&in_flight, &account) else {
                 return response;
             };
             if response.body_mut().count(account) {
-                response
-                    .body_mut()
-                    .hold(Box::new(connection.request_of(owner.as_ref())));
+                response.body_mut().hold(Box::new(in_flight.clone()));
                 return response;
             }
         } else if let Some(size) = whole.filter(|_| !response.body().is_reserved()) {
@@ -141,10 +135,8 @@ impl Server {
             }
         }
         let account = account.filter(|_| !response.body().is_reserved());
-        if let Some(connection) = &connection {
-            response
-                .body_mut()
-                .hold(Box::new(connection.request_of(owner.as_ref())));
+        if let Some(in_flight) = in_flight {
+            response.body_mut().hold(Box::new(in_flight));
         }
         if let Some(seat) = seat {
             response.body_mut().hold(Box::new(seat));
@@ -152,7 +144,7 @@ impl Server {
         let pace = ReadDeadlines {
             stall: self.0.config.limits.stall_timeout,
             until: request.deadline,
-            connection: connection.map(|connection| connection.abort.clone()),
+            connection: abort,
             account,
             counters: self.0.counters.clone(),
         };

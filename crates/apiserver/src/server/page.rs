@@ -9,7 +9,7 @@ use http_body_util::BodyExt as _;
 
 use super::{RemoteService, Server};
 use crate::body::{Body, ReadDeadlines, text_response};
-use crate::connections::Connection;
+use crate::connections::InFlight;
 use crate::mount::{Handler, Mount};
 use crate::panics;
 use crate::request::RequestInfo;
@@ -42,7 +42,7 @@ impl Server {
         &self,
         handler: &Handler,
         request: Request<hyper::body::Incoming>,
-        connection: &Arc<Connection>,
+        in_flight: &Arc<InFlight>,
     ) -> Response<Body> {
         let info = RequestInfo {
             verb: request.method().as_str().to_ascii_lowercase(),
@@ -72,12 +72,12 @@ impl Server {
         let pieces = body.into_data_stream().take_until(Box::pin(stop));
         let pieces = pieces.map(|piece| piece.map_err(|never| match never {}));
         let mut body = Body::stream(pieces);
-        body.hold(Box::new(connection.request()));
+        body.hold(Box::new(in_flight.clone()));
         let body = body.paced(ReadDeadlines {
             stall: limits.stall_timeout,
             until: None,
-            connection: Some(connection.abort.clone()),
-            account: Some(connection.account(None)),
+            connection: Some(in_flight.connection.abort.clone()),
+            account: Some(in_flight.account()),
             counters: self.0.counters.clone(),
         });
         Response::from_parts(head, body)
