@@ -192,6 +192,11 @@ fn is_whole_pod(attributes: &Attributes<'_>, operation: Operation) -> bool {
         && attributes.subresource.is_empty()
 }
 
+/// Whether a request creates or changes a pod, and not a subresource of it.
+fn writes_whole_pod(attributes: &Attributes<'_>) -> bool {
+    is_whole_pod(attributes, Operation::Create) || is_whole_pod(attributes, Operation::Update)
+}
+
 /// The plugins that are part of the server.
 async fn run_plugins(
     core: &Admission,
@@ -262,11 +267,10 @@ async fn run_plugins(
     if creates_pod && enabled(core, Plugin::Priority) {
         pods::priority(core, attributes, object).await?;
     }
-    let changes_pod = is_whole_pod(attributes, Operation::Update);
-    if changes_pod && enabled(core, Plugin::Priority) {
+    if is_whole_pod(attributes, Operation::Update) && enabled(core, Plugin::Priority) {
         pods::keep_priority(object, attributes.old);
     }
-    if (creates_pod || changes_pod) && enabled(core, Plugin::DefaultTolerationSeconds) {
+    if writes_whole_pod(attributes) && enabled(core, Plugin::DefaultTolerationSeconds) {
         pods::default_tolerations(object);
     }
     if enabled(core, Plugin::PodTolerationRestriction) {

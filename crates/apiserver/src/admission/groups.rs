@@ -4,13 +4,22 @@ use allot_model::features::Feature;
 use serde_json::Value;
 
 use super::Admission;
+use super::storage::add_finalizer;
 use super::{Attributes, Operation, forbidden, stored_in};
 use crate::error::Result;
-use crate::object::{at, child_entry, items, meta, text};
+use crate::object::{at, items, meta, text};
 
 const GROUPS: &str = "scheduling.k8s.io/podgroups";
 /// Keeps a group until its pods have ended; a controller removes it.
 const FINALIZER: &str = "scheduling.k8s.io/podgroup-protection";
+
+/// Whether a request creates a PodGroup, and these are served.
+fn creates_group(core: &Admission, attributes: &Attributes<'_>) -> bool {
+    attributes.operation == Operation::Create
+        && attributes.subresource.is_empty()
+        && attributes.resource.is("scheduling.k8s.io", "podgroups")
+        && core.config.features.enabled(Feature::GenericWorkload)
+}
 
 /// Rejects a new PodGroup that names a Workload, or a template of one, that does not exist.
 ///
@@ -22,10 +31,7 @@ pub(super) async fn workload_exists(
     group: &Value,
 ) -> Result<()> {
     let named = &group["spec"]["podGroupTemplateRef"]["workload"];
-    let concerns = attributes.operation == Operation::Create
-        && attributes.subresource.is_empty()
-        && attributes.resource.is("scheduling.k8s.io", "podgroups");
-    if !concerns || !named.is_object() || !core.config.features.enabled(Feature::GenericWorkload) {
+    if !creates_group(core, attributes) || !named.is_object() {
         return Ok(());
     }
     let text = |key: &str| named[key].as_str().unwrap_or_default();
@@ -56,17 +62,8 @@ pub(super) async fn workload_exists(
 
 /// The plugin PodGroupProtection: a new group has the finalizer.
 pub(super) fn protect(core: &Admission, attributes: &Attributes<'_>, group: &mut Value) {
-    let concerns = attributes.operation == Operation::Create
-        && attributes.subresource.is_empty()
-        && attributes.resource.is("scheduling.k8s.io", "podgroups");
-    if !concerns || !core.config.features.enabled(Feature::GenericWorkload) {
-        return;
-    }
-    let finalizers = child_entry(child_entry(group, "metadata"), "finalizers");
-    let mut list = items(finalizers).to_vec();
-    if !list.iter().any(|it| it == FINALIZER) {
-        list.push(FINALIZER.into());
-        *finalizers = list.into();
+    if creates_group(core, attributes) {
+        add_finalizer(group, FINALIZER);
     }
 }
 

@@ -1,9 +1,10 @@
 //! The plugins NamespaceLifecycle and NamespaceExists.
 
 use allot_apimachinery::Status;
+use allot_apimachinery::gvk::GroupResource;
 
 use super::{Admission, Attributes, Operation};
-use crate::error::Result;
+use crate::error::{ApiError, Result};
 
 /// Namespaces that always exist.
 const SYSTEM_NAMESPACES: [&str; 3] = ["default", "kube-system", "kube-public"];
@@ -28,10 +29,7 @@ pub(super) async fn admit(core: &Admission, attributes: &Attributes<'_>) -> Resu
         return Ok(());
     }
     let namespace = core.backend.get("namespaces", attributes.namespace).await?;
-    let Some(namespace) = namespace else {
-        let resource = allot_apimachinery::gvk::GroupResource::new("", "namespaces");
-        return Err(Status::not_found(&resource, attributes.namespace).into());
-    };
+    let namespace = namespace.ok_or_else(|| not_found(attributes.namespace))?;
     if !attributes.subresource.is_empty() {
         return Ok(());
     }
@@ -67,6 +65,10 @@ pub(super) async fn exists(core: &Admission, attributes: &Attributes<'_>) -> Res
     if !concerned || core.backend.get("namespaces", namespace).await?.is_some() {
         return Ok(());
     }
-    let resource = allot_apimachinery::gvk::GroupResource::new("", "namespaces");
-    Err(Status::not_found(&resource, namespace).into())
+    Err(not_found(namespace))
+}
+
+/// The response 404 for a request into a namespace that does not exist.
+pub(super) fn not_found(namespace: &str) -> ApiError {
+    Status::not_found(&GroupResource::new("", "namespaces"), namespace).into()
 }

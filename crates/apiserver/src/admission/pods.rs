@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use allot_apimachinery::{Quantity, Status, well_known};
+use allot_apimachinery::{Quantity, well_known};
 use allot_model::features::Feature;
 use serde_json::{Value, json};
 
 use super::Admission;
-use super::{Attributes, Operation, forbidden, is_whole_pod};
+use super::{Attributes, Operation, forbidden, writes_whole_pod};
 use crate::error::Result;
 use crate::object::{at, child_mut, items, meta, text};
 
@@ -47,9 +47,7 @@ pub(super) async fn topology_labels(
 
 /// The plugin LimitPodHardAntiAffinityTopology: refuses a pod that keeps others off more than a node.
 pub(super) fn anti_affinity(attributes: &Attributes<'_>, pod: &Value) -> Result<()> {
-    let concerned =
-        is_whole_pod(attributes, Operation::Create) || is_whole_pod(attributes, Operation::Update);
-    if !concerned {
+    if !writes_whole_pod(attributes) {
         return Ok(());
     }
     let required = "requiredDuringSchedulingIgnoredDuringExecution";
@@ -62,8 +60,7 @@ pub(super) fn anti_affinity(attributes: &Attributes<'_>, pod: &Value) -> Result<
     let why = format!(
         "affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey {other} but only key {node} is allowed"
     );
-    let resource = attributes.resource.group_resource();
-    Err(Status::forbidden(&resource, meta(pod, "name"), &why).into())
+    Err(forbidden(attributes, &why))
 }
 
 /// The priority of the pod's class, or of the default class.

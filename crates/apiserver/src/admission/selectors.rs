@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{Admission, Attributes, Operation, is_whole_pod};
 use crate::error::{ApiError, Result};
-use crate::object::{child_mut, meta, string_map};
+use crate::object::{child_entry, child_mut, meta, string_map};
 
 const ANNOTATION: &str = "scheduler.alpha.kubernetes.io/node-selector";
 /// The entry of the configuration for namespaces without the annotation.
@@ -31,7 +31,7 @@ pub(super) async fn restrict(
     let wanted = of_namespace(core, attributes).await?;
     compare(attributes, pod, &wanted)?;
     if !wanted.is_empty() {
-        let selector = child_mut(child(pod), "nodeSelector");
+        let selector = child_mut(child_entry(pod, "spec"), "nodeSelector");
         selector.extend(wanted.into_iter().map(|(key, value)| (key, value.into())));
     }
     permit(core, attributes, pod)
@@ -52,10 +52,6 @@ pub(super) async fn check(
     let wanted = of_namespace(core, attributes).await?;
     compare(attributes, pod, &wanted)?;
     permit(core, attributes, pod)
-}
-
-fn child(pod: &mut Value) -> &mut Value {
-    crate::object::child_entry(pod, "spec")
 }
 
 /// The selector of the namespace, or the default one.

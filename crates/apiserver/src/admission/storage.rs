@@ -12,9 +12,13 @@ use crate::object::{meta, metadata_mut};
 
 /// Adds the finalizers that keep volumes, claims and attribute classes until a controller has found them unused.
 pub(super) fn protect(attributes: &Attributes<'_>, object: &mut Value) {
-    let Some(finalizer) = attributes.resource.rules.protection_finalizer else {
-        return;
-    };
+    if let Some(finalizer) = attributes.resource.rules.protection_finalizer {
+        add_finalizer(object, finalizer);
+    }
+}
+
+/// Adds a finalizer, unless the object has it.
+pub(super) fn add_finalizer(object: &mut Value, finalizer: &str) {
     let list = metadata_mut(object)
         .entry("finalizers")
         .or_insert_with(|| json!([]));

@@ -7,7 +7,7 @@ use allot_kinds::pods::qos_class;
 use allot_model::validate::is_extended_resource_name;
 use serde_json::{Value, json};
 
-use super::{Admission, Attributes, Operation, annotations_of, is_whole_pod};
+use super::{Admission, Attributes, Operation, annotations_of, writes_whole_pod};
 use crate::config;
 use crate::error::{ApiError, Result};
 use crate::object::{at, child_entry, child_mut, items, text};
@@ -68,10 +68,6 @@ impl<'a> Toleration<'a> {
     }
 }
 
-fn is_concerned(attributes: &Attributes<'_>) -> bool {
-    is_whole_pod(attributes, Operation::Create) || is_whole_pod(attributes, Operation::Update)
-}
-
 /// Adds the tolerations of the namespace to those of a new pod, and one for memory pressure unless the pod asks for nothing.
 ///
 /// # Errors
@@ -81,7 +77,7 @@ pub(super) async fn restrict(
     attributes: &Attributes<'_>,
     pod: &mut Value,
 ) -> Result<()> {
-    if !is_concerned(attributes) {
+    if !writes_whole_pod(attributes) {
         return Ok(());
     }
     let annotations = annotations_of(core, attributes.namespace).await?;
@@ -115,7 +111,7 @@ pub(super) async fn check(
     attributes: &Attributes<'_>,
     pod: &Value,
 ) -> Result<()> {
-    if !is_concerned(attributes) {
+    if !writes_whole_pod(attributes) {
         return Ok(());
     }
     let annotations = annotations_of(core, attributes.namespace).await?;
@@ -185,7 +181,7 @@ fn merge(all: Vec<Value>) -> Vec<Value> {
 
 /// Pods tolerate taints that are named after the extended resources which their containers ask for.
 pub(super) fn tolerate_resources(attributes: &Attributes<'_>, pod: &mut Value) {
-    if !is_concerned(attributes) {
+    if !writes_whole_pod(attributes) {
         return;
     }
     let mut resources = BTreeSet::new();

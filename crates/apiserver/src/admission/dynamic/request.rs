@@ -4,14 +4,13 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use allot_apimachinery::Status;
-use allot_apimachinery::gvk::GroupResource;
 use allot_cel::authorization::Check;
 use allot_schema::apply::Managed;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use super::super::{Attributes, ObjectForm, Operation, SentRequest};
-use crate::admission::Admission;
+use crate::admission::{Admission, namespaces};
 use crate::builtin;
 use crate::conversion;
 use crate::error::{ApiError, Result};
@@ -287,7 +286,7 @@ impl<'a> Request<'a> {
 
     /// The response 404 for a request into a namespace that does not exist.
     pub fn no_namespace(&self) -> ApiError {
-        Status::not_found(&GroupResource::new("", "namespaces"), self.namespace).into()
+        namespaces::not_found(self.namespace)
     }
 
     /// The request as a question about its resource, without a verb.
