@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::Error;
 use crate::controller::api::{self, Part};
 use crate::controller::context::{Context, Task};
-use crate::controller::informer::{Cached, Informer, Key, key_of};
+use crate::controller::informer::{Cached, Informer, Key, key_of, split_key};
 use crate::controller::meta;
 use crate::controller::queue::{Next, Queue};
 
@@ -46,12 +46,7 @@ pub(crate) fn claims(context: &Context) -> Task {
             false => Vec::new(),
         });
     let queue: Queue<Key> = context.queue("persistentvolumeclaim_protection");
-    let adds = queue.clone();
-    this.claims.on(move |change| {
-        if waits(&**change.object(), OF_CLAIM) {
-            adds.add(key_of(&**change.object()));
-        }
-    });
+    queue_waiting(&this.claims, &queue, OF_CLAIM);
     let (claims, adds) = (this.claims.clone(), queue.clone());
     context.informer::<Pod>().on(move |change| {
         if change.is_delete() || meta::deleting(&**change.object()) {
@@ -92,28 +87,13 @@ impl Claims {
 pub(crate) fn volumes(context: &Context) -> Task {
     let volumes = context.informer::<PersistentVolume>();
     let queue: Queue<Key> = context.queue("persistentvolume_protection");
-    let adds = queue.clone();
-    volumes.on(move |change| {
-        if waits(&**change.object(), OF_VOLUME) {
-            adds.add(key_of(&**change.object()));
-        }
-    });
+    let protection = Protection {
+        objects: volumes,
+        finalizer: OF_VOLUME,
+        is_used: |_: &str, volume: &PersistentVolume| is_bound(volume),
+    };
     let api: Api<PersistentVolume> = Api::all(context.client.clone());
-    Box::pin(queue.run(
-        context.config.workers,
-        context.shutdown.clone(),
-        move |key| {
-            let (api, volumes) = (api.clone(), volumes.clone());
-            async move {
-                match volumes.get(&key) {
-                    Some(volume) if waits(&*volume, OF_VOLUME) && !is_bound(&volume) => {
-                        release(&api, &volumes, &volume, OF_VOLUME).await
-                    }
-                    _ => Ok(Next::Done),
-                }
-            }
-        },
-    ))
+    protection.run(context, queue, move |_| api.clone())
 }
 
 /// Sets up the controller of VolumeAttributesClasses.
@@ -124,12 +104,6 @@ pub(crate) fn classes(context: &Context) -> Task {
     volumes.index(BY_CLASS, classes_of_volume);
     claims.index(BY_CLASS, classes_of_claim);
     let queue: Queue<Key> = context.queue("volumeattributesclass_protection");
-    let adds = queue.clone();
-    classes.on(move |change| {
-        if waits(&**change.object(), OF_CLASS) {
-            adds.add(key_of(&**change.object()));
-        }
-    });
     let adds = queue.clone();
     volumes.on(move |change| {
         for volume in change.old().into_iter().chain([change.object()]) {
@@ -146,24 +120,16 @@ pub(crate) fn classes(context: &Context) -> Task {
                 .for_each(|class| adds.add(class));
         }
     });
-    let api: Api<VolumeAttributesClass> = Api::all(context.client.clone());
-    Box::pin(queue.run(
-        context.config.workers,
-        context.shutdown.clone(),
-        move |key| {
-            let (api, classes) = (api.clone(), classes.clone());
-            let used = !volumes.by_index(BY_CLASS, &key).is_empty()
-                || !claims.by_index(BY_CLASS, &key).is_empty();
-            async move {
-                match classes.get(&key) {
-                    Some(class) if waits(&*class, OF_CLASS) && !used => {
-                        release(&api, &classes, &class, OF_CLASS).await
-                    }
-                    _ => Ok(Next::Done),
-                }
-            }
+    let protection = Protection {
+        objects: classes,
+        finalizer: OF_CLASS,
+        is_used: move |class: &str, _: &VolumeAttributesClass| {
+            !volumes.by_index(BY_CLASS, class).is_empty()
+                || !claims.by_index(BY_CLASS, class).is_empty()
         },
-    ))
+    };
+    let api: Api<VolumeAttributesClass> = Api::all(context.client.clone());
+    protection.run(context, queue, move |_| api.clone())
 }
 
 fn classes_of_volume(volume: &PersistentVolume) -> Vec<String> {
@@ -180,6 +146,54 @@ fn classes_of_claim(claim: &PersistentVolumeClaim) -> Vec<String> {
     let change = status.and_then(|s| s.modify_volume_status.as_ref());
     let target = change.and_then(|c| c.target_volume_attributes_class_name.clone());
     [wanted, current, target].into_iter().flatten().collect()
+}
+
+/// Objects that keep a finalizer while they are used, which the caches tell.
+struct Protection<K, F> {
+    objects: Informer<K>,
+    finalizer: &'static str,
+    /// By key and object.
+    is_used: F,
+}
+
+impl<K, F> Protection<K, F>
+where
+    K: Cached,
+    F: Fn(&str, &K) -> bool + Send + Sync + 'static,
+{
+    /// Removes the finalizer of deleted objects when they change, or are queued because what used them has changed. `api` is
+    /// that of a namespace.
+    fn run(
+        self,
+        context: &Context,
+        queue: Queue<Key>,
+        api: impl Fn(&str) -> Api<K> + Send + Sync + 'static,
+    ) -> Task {
+        queue_waiting(&self.objects, &queue, self.finalizer);
+        context.run_workers(queue, Arc::new(self), move |this, key| {
+            let api = api(split_key(&key).0);
+            async move { this.sync(&api, &key).await }
+        })
+    }
+
+    async fn sync(&self, api: &Api<K>, key: &str) -> Result<Next, Error> {
+        match self.objects.get(key) {
+            Some(object) if waits(&*object, self.finalizer) && !(self.is_used)(key, &object) => {
+                release(api, &self.objects, &object, self.finalizer).await
+            }
+            _ => Ok(Next::Done),
+        }
+    }
+}
+
+/// Adds the objects to a queue that are deleted but for the finalizer.
+fn queue_waiting<K: Cached>(objects: &Informer<K>, queue: &Queue<Key>, finalizer: &'static str) {
+    let adds = queue.clone();
+    objects.on(move |change| {
+        if waits(&**change.object(), finalizer) {
+            adds.add(key_of(&**change.object()));
+        }
+    });
 }
 
 /// Whether an object is deleted but for the finalizer.
