@@ -321,17 +321,15 @@ impl Core {
 
     /// The pod is finished or does not exist any longer.
     pub(super) fn forget_classic_pod(&mut self, pod: &Arc<PodInfo>, time: Time) {
+        if pod.node_name().is_some() {
+            // A scheduler that ended after the binding left it over. Drivers would go on allocating claims for the finished
+            // pod, as often as they are deallocated for others.
+            self.delete_negotiation(pod);
+        }
         let Some(classic) = &mut self.classic else {
             return;
         };
-        // A scheduler that ended after the binding left it over. Drivers would go on allocating claims for the finished
-        // pod, as often as they are deallocated for others.
-        let is_left_over = pod.node_name().is_some() && classic.negotiations.exists(&pod.key);
         classic.negotiations.forget(&pod.key);
-        if is_left_over {
-            let forget = classic::Action::Forget(pod.clone());
-            self.actions.push(Action::Classic(forget));
-        }
         let waiting = classic.deferrals.forget_pod(&pod.uid);
         self.activate_waiting(waiting, time);
     }
@@ -390,7 +388,14 @@ impl Core {
             }
             self.after_classic(&change, time);
         }
-        if let Some(classic) = self.classic.as_mut().filter(|_| bound)
+        if bound {
+            self.delete_negotiation(pod);
+        }
+    }
+
+    /// Requests the deletion of what was published for a pod.
+    fn delete_negotiation(&mut self, pod: &Arc<PodInfo>) {
+        if let Some(classic) = &mut self.classic
             && classic.negotiations.exists(&pod.key)
         {
             classic.negotiations.forget(&pod.key);
