@@ -364,11 +364,11 @@ fn config(args: &Args) -> anyhow::Result<Config> {
             tracing::warn!("the feature gate {name} is known, but nothing depends on it");
         }
     }
+    let features = args.features()?;
     Ok(Config {
         tokens,
         token_webhook: args.authentication.webhook()?,
         host_name: allot_election::host_name().to_owned(),
-        features: args.features()?,
         anonymous: args
             .authentication
             .anonymous(args.authorization.allows_all())?,
@@ -380,8 +380,9 @@ fn config(args: &Args) -> anyhow::Result<Config> {
         admission: args.admission.options(
             &args.enable_admission_plugins,
             &args.disable_admission_plugins,
-            &args.features()?,
+            &features,
         )?,
+        features,
         service_addresses: args.service_cluster_ip_range,
         node_ports: args.service_node_port_range.clone(),
         accounts_are_made: args.accounts_are_made,

@@ -20,7 +20,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use allot_apiserver::identity::{MASTERS, User};
 use allot_node::ImageMode;
 use anyhow::{anyhow, bail};
 use kube::Client;
@@ -174,12 +173,6 @@ impl Drop for Threads {
 }
 
 impl Cluster {
-    /// A client in this process, with every right, as the given user and user agent.
-    fn client_of(&self, user: &str, agent: &'static str) -> Client {
-        let service = self.server.client_service(User::new(user, [MASTERS]));
-        Client::new(service.with_agent(agent), "default")
-    }
-
     fn spawn<F, E>(&mut self, name: &'static str, start: impl FnOnce(CancellationToken) -> F)
     where
         F: Future<Output = Result<(), E>> + Send + 'static,

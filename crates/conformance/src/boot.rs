@@ -1,4 +1,4 @@
-//! Another boot of the machine, as far as one process of a driver can be shown it.
+//! A simulated reboot: the processes of the driver see another boot ID from then on.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

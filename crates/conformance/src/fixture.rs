@@ -13,9 +13,9 @@ use crate::api::{Api, ApiError, SetupError};
 use crate::boot::Boot;
 use crate::command::{Command, CommandPaths};
 use crate::options::{Options, Target};
-use crate::outcome::{Stop, fail, skip};
+use crate::outcome::{Stop, ensure, fail, skip};
 use crate::process::{Log, Process, Usage};
-use allot_kubelet::{ClaimRef, Device, Kubelet, Plugin, Version};
+use allot_kubelet::{CALL_LIMIT, ClaimRef, Device, Kubelet, Plugin, Version};
 
 mod amounts;
 mod calls;
@@ -31,8 +31,8 @@ pub(crate) use slices::{DeviceRef, SLICES, complete, number, text};
 
 /// Polling interval.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// The time after which a kubelet cancels a call.
-const KUBELET_LIMIT: Duration = Duration::from_secs(45);
+/// The time that a pod has to end if it names none.
+const GRACE: Duration = Duration::from_secs(30);
 
 /// The directories that a driver under test uses.
 #[derive(Debug, Clone)]
@@ -204,7 +204,7 @@ impl Fixture {
 
     /// The limit for a call.
     pub(crate) fn limit(&self) -> Duration {
-        self.options.timeout.min(KUBELET_LIMIT)
+        self.options.timeout.min(CALL_LIMIT)
     }
 
     /// The end of the driver's output.
@@ -307,6 +307,20 @@ impl Fixture {
         if let Some(mut process) = self.process.take() {
             process.kill().await;
         }
+    }
+
+    /// Ends the driver with SIGTERM; fails if it takes longer than the grace period of a pod. `what` is the process in the error.
+    pub(crate) async fn terminate(&mut self, what: &str) -> Result<(), Stop> {
+        let grace = GRACE.min(self.timeout());
+        let ended = match &mut self.process {
+            Some(process) => process.terminate(grace).await,
+            None => None,
+        };
+        ensure!(
+            ended.is_some(),
+            "{what} did not end within {grace:?} after SIGTERM"
+        );
+        Ok(())
     }
 
     /// Ends the driver as a reboot does: what is in memory and in the CDI directory is gone, and from now on the boot has another

@@ -1,8 +1,8 @@
 //! A conformance kit for DRA drivers: what csi-sanity is for storage.
 //!
-//! It runs any driver, in any language, without a cluster: the API server is in this process, and `allot_kubelet` is far
-//! enough a kubelet to register the driver, to make it prepare and unprepare claims, and to kill and
-//! restart it in between. Each [`Case`] is a rule with its source.
+//! It runs any driver, in any language, without a cluster: the API server is in this process, and `allot_kubelet` registers
+//! the driver and makes it prepare and unprepare claims; in between the driver is killed and restarted. Each [`Case`] is a
+//! rule with its source.
 //!
 //! Invariants:
 //! - every wait has a deadline ([`Options::timeout`]); the driver and all of its children are ended with the run;

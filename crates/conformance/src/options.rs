@@ -1,5 +1,6 @@
 //! What to run, and against what.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -31,6 +32,15 @@ pub enum AtExit {
     Kept,
     /// They are deleted.
     Removed,
+}
+
+impl fmt::Display for AtExit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Kept => "kept",
+            Self::Removed => "removed",
+        })
+    }
 }
 
 /// How to run the kit.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use allot_client::api_message;
 use allot_model::{Kind, Version, convert};
-use allot_reflector::{everything, parse};
+use allot_reflector::{Readable as _, everything};
 use k8s_openapi::api::resource::v1::{AllocatedDeviceStatus, AllocationResult, ResourceSlice};
 use kube::Client;
 use serde_json::{Value, json};
@@ -266,7 +266,7 @@ fn to_wire(slice: &Value, version: Version) -> Result<Value, AccessError> {
 fn from_wire(slice: Value, version: Version) -> Result<ResourceSlice, AccessError> {
     let mut slice = convert::convert(Kind::ResourceSlice, version, Version::V1, slice)?;
     slice["kind"] = json!("ResourceSlice");
-    Ok(parse(&slice.to_string(), everything)?)
+    Ok(ResourceSlice::read(&slice.to_string(), everything)?)
 }
 
 #[cfg(test)]

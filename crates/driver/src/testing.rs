@@ -40,17 +40,18 @@
 //! `allot conformance driver` tries the finished program, and kills it at any point; this is for what only the driver's author
 //! knows: which edits belong to which parameters, and what is left of the hardware.
 //!
-//! The API has the validation, the defaults and the status rules of `resource.k8s.io/v1`, lists and watches with selectors that compare
-//! one value, merge patches, and of server-side apply the ownership of `status.devices`. Other resources are stored as they are.
+//! The API has the validation, the defaults and the status rules of `resource.k8s.io/v1`, lists and watches with selectors, merge
+//! patches, and of server-side apply the ownership of `status.devices`. Other resources are stored as they are.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use allot_apimachinery::gvk::GroupVersionResource;
 use allot_cdi::{ContainerEdits, Registry};
 pub use allot_kubelet::Device as DeviceAnswer;
-use allot_kubelet::Kubelet;
+use allot_kubelet::{Answers, CALL_LIMIT, Kubelet};
 use futures::future::BoxFuture;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use parking_lot::Mutex;
@@ -84,12 +85,10 @@ pub use claim::TestClaim;
 pub use error::TestError;
 pub use prepared::TestPrepared;
 
-use objects::{Key, Objects, Part, Resource};
+use objects::{Key, Objects, Part};
 
 /// Limit of each wait, for machines that are busy.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The time after which a kubelet cancels a call.
-const CALL: Duration = Duration::from_secs(45);
 const NODE: &str = "node-0";
 
 /// What a driver learns from its environment, on the node of a test.
@@ -169,7 +168,7 @@ impl TestNode {
         let objects = Arc::new(Objects::new());
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE,
             "labels": {"kubernetes.io/hostname": NODE}}});
-        let nodes = resource("", "v1", "nodes");
+        let nodes = GroupVersionResource::new("", "v1", "nodes");
         let made = objects.create(&nodes, "", node);
         made.map_err(|status| TestError::SetUp(status.into()))?;
         let environment = Environment {
@@ -270,17 +269,20 @@ impl TestNode {
     /// # Errors
     /// As of [`TestNode::prepare`].
     pub async fn prepare_again(&self, claim: &ClaimRef) -> Result<TestPrepared, TestError> {
-        let plugin = self.kubelet.plugin(Some(&self.driver));
-        let plugin = plugin.ok_or(TestError::NoDriver)?;
+        let plugin = self.registered_plugin()?;
         let answers = plugin
-            .prepare(plugin.version(), &[named(claim)], CALL)
+            .prepare(plugin.version(), &[named(claim)], CALL_LIMIT)
             .await;
-        let answer = answers.map_err(TestError::Driver)?.remove(&claim.uid);
-        let missing = || TestError::Answer("the driver's answer lacks the claim".to_owned());
-        let devices = answer.ok_or_else(missing)?.map_err(TestError::Driver)?;
+        let devices = answer(answers, claim)?;
         let edits = self.resolve(&devices)?;
         self.prepared.lock().insert(claim.clone(), devices.clone());
         Ok(TestPrepared::new(claim.clone(), devices, edits))
+    }
+
+    /// The driver as the kubelet knows it.
+    fn registered_plugin(&self) -> Result<allot_kubelet::Plugin, TestError> {
+        let plugin = self.kubelet.plugin(Some(&self.driver));
+        plugin.ok_or(TestError::NoDriver)
     }
 
     /// What a container with these devices gets from the CDI files that exist now.
@@ -302,14 +304,11 @@ impl TestNode {
     /// # Errors
     /// The driver fails: the pod would stay terminating.
     pub async fn unprepare(&self, claim: &ClaimRef) -> Result<(), TestError> {
-        let plugin = self.kubelet.plugin(Some(&self.driver));
-        let plugin = plugin.ok_or(TestError::NoDriver)?;
+        let plugin = self.registered_plugin()?;
         let answers = plugin
-            .unprepare(plugin.version(), &[named(claim)], CALL)
+            .unprepare(plugin.version(), &[named(claim)], CALL_LIMIT)
             .await;
-        let answer = answers.map_err(TestError::Driver)?.remove(&claim.uid);
-        let missing = || TestError::Answer("the driver's answer lacks the claim".to_owned());
-        answer.ok_or_else(missing)?.map_err(TestError::Driver)?;
+        answer(answers, claim)?;
         self.prepared.lock().remove(claim);
         Ok(())
     }
@@ -374,7 +373,7 @@ impl TestNode {
 
     /// The slices of the driver as they are now.
     fn slices(&self) -> Result<Vec<ResourceSlice>, TestError> {
-        let slices = resource(allot_model::GROUP, "v1", "resourceslices");
+        let slices = GroupVersionResource::new(allot_model::GROUP, "v1", "resourceslices");
         let (slices, _) = self.objects.list(&slices, "");
         let ours = |slice: &Value| slice["spec"]["driver"] == self.driver;
         slices.into_iter().filter(ours).map(decode).collect()
@@ -393,16 +392,8 @@ impl Drop for TestNode {
     }
 }
 
-fn resource(group: &str, version: &str, plural: &str) -> Resource {
-    Resource {
-        group: group.to_owned(),
-        version: version.to_owned(),
-        plural: plural.to_owned(),
-    }
-}
-
-fn claims() -> Resource {
-    resource(allot_model::GROUP, "v1", "resourceclaims")
+fn claims() -> GroupVersionResource {
+    GroupVersionResource::new(allot_model::GROUP, "v1", "resourceclaims")
 }
 
 fn key(claim: &ClaimRef) -> Key {
@@ -419,6 +410,13 @@ fn named(claim: &ClaimRef) -> allot_kubelet::ClaimRef {
         name: claim.name.clone(),
         uid: claim.uid.clone(),
     }
+}
+
+/// What the driver answered about the claim of a call.
+fn answer<T>(answers: Answers<T>, claim: &ClaimRef) -> Result<T, TestError> {
+    let answer = answers.map_err(TestError::Driver)?.remove(&claim.uid);
+    let missing = || TestError::Answer("the driver's answer lacks the claim".to_owned());
+    answer.ok_or_else(missing)?.map_err(TestError::Driver)
 }
 
 fn decode<T: DeserializeOwned>(object: Value) -> Result<T, TestError> {

@@ -10,15 +10,13 @@
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), String> {
-//! use std::time::Duration;
-//!
-//! use allot_kubelet::{ClaimRef, Kubelet};
+//! use allot_kubelet::{CALL_LIMIT, ClaimRef, Kubelet};
 //!
 //! let mut kubelet = Kubelet::new("/var/lib/kubelet/plugins_registry".as_ref());
 //! kubelet.start();
 //! let plugin = kubelet.registered(None, 0).await;
 //! let claim = ClaimRef { namespace: "default".into(), name: "led".into(), uid: "1f2e".into() };
-//! let answers = plugin.prepare(plugin.version(), &[claim], Duration::from_secs(45)).await?;
+//! let answers = plugin.prepare(plugin.version(), &[claim], CALL_LIMIT).await?;
 //! # Ok(())
 //! # }
 //! ```
@@ -46,6 +44,8 @@ mod calls;
 
 pub use calls::{Answers, ClaimRef, Device, Outcome, Version, health_messages};
 
+/// The time after which a kubelet cancels a call of the DRA service.
+pub const CALL_LIMIT: Duration = Duration::from_secs(45);
 /// How often the directory is listed.
 const SCAN: Duration = Duration::from_millis(25);
 /// The kubelet's limits for the two registration calls.

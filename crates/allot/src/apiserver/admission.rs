@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use allot_apiserver::admission::plugins::is_enabled;
-use allot_apiserver::admission::plugins::works;
+use allot_apiserver::admission::plugins::{is_enabled, works};
 use allot_apiserver::config::AdmissionOptions;
 use allot_model::features::Features;
 use anyhow::bail;
+
+use super::flags::path;
 
 /// Configuration of admission plugins.
 #[derive(Debug, clap::Args)]
@@ -21,8 +22,7 @@ impl Args {
     /// The flags with their values, for `/flagz`.
     pub fn shown(&self) -> [(&'static str, String); 1] {
         let file = self.admission_control_config_file.as_deref();
-        let file = file.map(|file| file.display().to_string());
-        [("admission-control-config-file", file.unwrap_or_default())]
+        [("admission-control-config-file", path(file))]
     }
 
     /// What the file configures for the plugins that run with these values of the two flags.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use allot_apiserver::audit::{Audit, Log, Policy, Rotation};
 use anyhow::Context;
 
+use super::flags::path;
 use crate::bounds;
 
 /// The audit log.
@@ -33,13 +34,9 @@ pub struct Args {
 impl Args {
     /// The flags with their values, for `/flagz`.
     pub fn shown(&self) -> [(&'static str, String); 5] {
-        let path = |path: &Option<PathBuf>| {
-            let path = path.as_deref().unwrap_or("".as_ref());
-            path.display().to_string()
-        };
         [
-            ("audit-policy-file", path(&self.audit_policy_file)),
-            ("audit-log-path", path(&self.audit_log_path)),
+            ("audit-policy-file", path(self.audit_policy_file.as_deref())),
+            ("audit-log-path", path(self.audit_log_path.as_deref())),
             ("audit-log-maxsize", self.audit_log_maxsize.to_string()),
             ("audit-log-maxbackup", self.audit_log_maxbackup.to_string()),
             ("audit-log-maxage", self.audit_log_maxage.to_string()),

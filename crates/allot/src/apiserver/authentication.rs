@@ -1,6 +1,6 @@
 //! Flags of authentication, with kube-apiserver's names: anonymous requests, and a webhook that knows tokens.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use allot_apiserver::auth::Authenticator;
 use allot_apiserver::config::authentication::{self, Anonymous};
@@ -8,7 +8,7 @@ use allot_apiserver::config::authorization::ReviewVersion;
 use allot_apiserver::config::{Kubeconfig, TokenWebhook};
 use anyhow::{Context, bail};
 
-use super::authorization::time;
+use super::flags::{duration, path};
 
 /// What proves an identity.
 #[derive(Debug, clap::Args)]
@@ -34,17 +34,16 @@ pub struct Args {
 impl Args {
     /// The flags with their values, for `/flagz`.
     pub fn shown(&self) -> [(&'static str, String); 5] {
-        let path = |file: &Option<PathBuf>| {
-            let file = file.as_deref().unwrap_or(Path::new(""));
-            file.display().to_string()
-        };
         let anonymous = self.anonymous_auth.unwrap_or(true);
         [
             ("anonymous-auth", anonymous.to_string()),
-            ("authentication-config", path(&self.authentication_config)),
+            (
+                "authentication-config",
+                path(self.authentication_config.as_deref()),
+            ),
             (
                 "authentication-token-webhook-config-file",
-                path(&self.authentication_token_webhook_config_file),
+                path(self.authentication_token_webhook_config_file.as_deref()),
             ),
             (
                 "authentication-token-webhook-version",
@@ -100,11 +99,13 @@ impl Args {
             format!("unsupported authentication webhook version {version:?}, supported versions are \"v1\", \"v1beta1\"")
         })?;
         let kubeconfig = Kubeconfig::read(file).map_err(anyhow::Error::msg);
-        let ttl = self.authentication_token_webhook_cache_ttl.as_str();
         let webhook = TokenWebhook {
             kubeconfig: kubeconfig.context("--authentication-token-webhook-config-file")?,
             version,
-            ttl: time("authentication-token-webhook-cache-ttl", Some(ttl), ttl)?,
+            ttl: duration(
+                "authentication-token-webhook-cache-ttl",
+                &self.authentication_token_webhook_cache_ttl,
+            )?,
         };
         Authenticator::check(&webhook).map_err(anyhow::Error::msg)?;
         Ok(Some(webhook))

@@ -11,9 +11,10 @@ use allot_apiserver::config::authorization::abac::Policies;
 use allot_apiserver::config::authorization::conditions::Conditions;
 use allot_apiserver::config::authorization::{ReviewVersion, WebhookOptions, file};
 use allot_apiserver::config::{AuthorizationMode, Kubeconfig};
-use allot_apiserver::request::parse_duration;
 use allot_certificates::FollowedFile;
 use anyhow::{Context, bail};
+
+use super::flags::{duration, list, path};
 
 /// The modes where no flag names any.
 const DEFAULT: [&str; 2] = ["Node", "RBAC"];
@@ -21,11 +22,8 @@ const DEFAULT: [&str; 2] = ["Node", "RBAC"];
 const WEBHOOK: &str = "default";
 /// The time of a call of that webhook.
 const TIMEOUT: Duration = Duration::from_secs(30);
-const VERSION: &str = "v1beta1";
-const AUTHORIZED_TTL: &str = "5m0s";
-const UNAUTHORIZED_TTL: &str = "30s";
 
-/// Who decides what users may do.
+/// What decides which requests are allowed.
 #[derive(Debug, clap::Args)]
 #[group(id = "authorization")]
 pub struct Args {
@@ -61,41 +59,48 @@ pub(super) struct Authorizers {
 impl Args {
     /// The flags with their values, for `/flagz`.
     pub fn shown(&self) -> [(&'static str, String); 7] {
-        let path = |path: &Option<PathBuf>| {
-            let path = path.as_deref().unwrap_or(Path::new(""));
-            path.display().to_string()
-        };
-        let or =
-            |text: &Option<String>, default: &str| text.as_deref().unwrap_or(default).to_owned();
-        let authorized = &self.authorization_webhook_cache_authorized_ttl;
-        let unauthorized = &self.authorization_webhook_cache_unauthorized_ttl;
         [
-            (
-                "authorization-mode",
-                format!("[{}]", self.modes().join(",")),
-            ),
+            ("authorization-mode", list(&self.modes())),
             (
                 "authorization-policy-file",
-                path(&self.authorization_policy_file),
+                path(self.authorization_policy_file.as_deref()),
             ),
             (
                 "authorization-webhook-config-file",
-                path(&self.authorization_webhook_config_file),
+                path(self.authorization_webhook_config_file.as_deref()),
             ),
             (
                 "authorization-webhook-version",
-                or(&self.authorization_webhook_version, VERSION),
+                self.webhook_version().to_owned(),
             ),
             (
                 "authorization-webhook-cache-authorized-ttl",
-                or(authorized, AUTHORIZED_TTL),
+                self.authorized_ttl().to_owned(),
             ),
             (
                 "authorization-webhook-cache-unauthorized-ttl",
-                or(unauthorized, UNAUTHORIZED_TTL),
+                self.unauthorized_ttl().to_owned(),
             ),
-            ("authorization-config", path(&self.authorization_config)),
+            (
+                "authorization-config",
+                path(self.authorization_config.as_deref()),
+            ),
         ]
+    }
+
+    fn webhook_version(&self) -> &str {
+        let given = self.authorization_webhook_version.as_deref();
+        given.unwrap_or("v1beta1")
+    }
+
+    fn authorized_ttl(&self) -> &str {
+        let given = self.authorization_webhook_cache_authorized_ttl.as_deref();
+        given.unwrap_or("5m0s")
+    }
+
+    fn unauthorized_ttl(&self) -> &str {
+        let given = self.authorization_webhook_cache_unauthorized_ttl.as_deref();
+        given.unwrap_or("30s")
     }
 
     /// Whether a mode allows everything to all users.
@@ -167,8 +172,7 @@ impl Args {
                 let options = self.webhook(file)?;
                 Ok(AuthorizationMode::Webhook(Arc::new(options)))
             }
-            (mode, _, _) => AuthorizationMode::named(mode)
-                .with_context(|| format!("authorization-mode {mode:?} is not a valid mode")),
+            (mode, _, _) => AuthorizationMode::named(mode).with_context(|| unknown_mode(mode)),
         });
         modes.collect()
     }
@@ -194,7 +198,7 @@ impl Args {
                 }
                 "ABAC" | "Webhook" => {}
                 mode if AuthorizationMode::named(mode).is_none() => {
-                    errors.push(format!("authorization-mode {mode:?} is not a valid mode"));
+                    errors.push(unknown_mode(mode));
                 }
                 _ => {}
             }
@@ -220,8 +224,7 @@ impl Args {
     }
 
     fn webhook(&self, file: &Path) -> anyhow::Result<WebhookOptions> {
-        let version = self.authorization_webhook_version.as_deref();
-        let version = version.unwrap_or(VERSION);
+        let version = self.webhook_version();
         let version = ReviewVersion::named(version).with_context(|| {
             format!("unsupported webhook authorizer version {version:?}, supported versions are \"v1\", \"v1beta1\"")
         })?;
@@ -231,15 +234,13 @@ impl Args {
             kubeconfig: kubeconfig.context("--authorization-webhook-config-file")?,
             version,
             timeout: TIMEOUT,
-            authorized_ttl: time(
+            authorized_ttl: duration(
                 "authorization-webhook-cache-authorized-ttl",
-                self.authorization_webhook_cache_authorized_ttl.as_deref(),
-                AUTHORIZED_TTL,
+                self.authorized_ttl(),
             )?,
-            unauthorized_ttl: time(
+            unauthorized_ttl: duration(
                 "authorization-webhook-cache-unauthorized-ttl",
-                self.authorization_webhook_cache_unauthorized_ttl.as_deref(),
-                UNAUTHORIZED_TTL,
+                self.unauthorized_ttl(),
             )?,
             denies_on_error: false,
             conditions: Conditions::default(),
@@ -247,13 +248,8 @@ impl Args {
     }
 }
 
-/// The time of a flag; a negative one is none.
-pub(super) fn time(flag: &str, text: Option<&str>, default: &str) -> anyhow::Result<Duration> {
-    let nanoseconds = parse_duration(text.unwrap_or(default));
-    let nanoseconds = nanoseconds.map_err(|error| anyhow::anyhow!("--{flag}: {error}"))?;
-    Ok(Duration::from_nanos(
-        u64::try_from(nanoseconds).unwrap_or(0),
-    ))
+fn unknown_mode(mode: &str) -> String {
+    format!("authorization-mode {mode:?} is not a valid mode")
 }
 
 impl Authorizers {

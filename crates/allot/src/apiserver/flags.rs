@@ -1,7 +1,10 @@
 //! The flags of the server with their values, as `/flagz` shows them.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::Path;
+use std::time::Duration;
+
+use allot_apiserver::request::parse_duration;
 
 use super::Args;
 
@@ -13,21 +16,34 @@ impl Args {
     }
 }
 
+/// Names, as Go prints the value of a flag that has several.
+pub(super) fn list(items: &[impl std::borrow::Borrow<str>]) -> String {
+    format!("[{}]", items.join(","))
+}
+
+/// The value of a flag that names a file.
+pub(super) fn path(file: Option<&Path>) -> String {
+    file.map(|file| file.display().to_string())
+        .unwrap_or_default()
+}
+
+/// Reads the value of a flag; a negative duration is none.
+pub(super) fn duration(flag: &str, text: &str) -> anyhow::Result<Duration> {
+    let nanoseconds = parse_duration(text).map_err(|error| anyhow::anyhow!("--{flag}: {error}"))?;
+    let nanoseconds = u64::try_from(nanoseconds).unwrap_or(0);
+    Ok(Duration::from_nanos(nanoseconds))
+}
+
 /// The flags that kube-apiserver has as well, and those that are this server's alone, as Go prints values.
 pub(super) fn shown(args: &Args) -> BTreeMap<&'static str, String> {
-    let list = |items: &[String]| format!("[{}]", items.join(","));
-    let path = |path: &Option<PathBuf>| {
-        let path = path.as_deref().unwrap_or("".as_ref());
-        path.display().to_string()
-    };
     let advertised = args.advertise_address;
     let own = [
         (
             "advertise-address",
             advertised.map(|it| it.to_string()).unwrap_or_default(),
         ),
-        ("client-ca-file", path(&args.client_ca_file)),
-        ("data-dir", path(&args.data_dir)),
+        ("client-ca-file", path(args.client_ca_file.as_deref())),
+        ("data-dir", path(args.data_dir.as_deref())),
         (
             "disable-admission-plugins",
             list(&args.disable_admission_plugins),
@@ -42,7 +58,7 @@ pub(super) fn shown(args: &Args) -> BTreeMap<&'static str, String> {
         ),
         ("feature-gates", args.feature_gates.join(",")),
         ("in-memory", args.in_memory.to_string()),
-        ("kubeconfig-out", path(&args.kubeconfig_out)),
+        ("kubeconfig-out", path(args.kubeconfig_out.as_deref())),
         ("listen", args.listen.to_string()),
         ("runtime-config", args.runtime_config.join(",")),
         (
@@ -57,7 +73,7 @@ pub(super) fn shown(args: &Args) -> BTreeMap<&'static str, String> {
             "strict-transport-security-directives",
             list(&args.strict_transport_security_directives),
         ),
-        ("token-auth-file", path(&args.token_auth_file)),
+        ("token-auth-file", path(args.token_auth_file.as_deref())),
     ];
     let all = own.into_iter().chain(args.limits.shown());
     let all = all.chain(args.audit.shown());

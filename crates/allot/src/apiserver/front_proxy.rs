@@ -8,6 +8,8 @@ use allot_apiserver::pki::{Authority, Identity, write_private};
 use anyhow::{Context, bail};
 use http::HeaderName;
 
+use super::flags::{list, path};
+
 /// The common name of the certificate that the server makes for itself, as kubeadm's.
 const CLIENT: &str = "front-proxy-client";
 
@@ -64,21 +66,22 @@ pub struct Args {
 impl Args {
     /// The flags with their values, for `/flagz`.
     pub fn shown(&self) -> [(&'static str, String); 8] {
-        let path = |path: &Option<PathBuf>| {
-            let path = path.as_deref().unwrap_or("".as_ref());
-            path.display().to_string()
-        };
-        let list = |items: &[String]| format!("[{}]", items.join(","));
         [
-            ("proxy-client-cert-file", path(&self.proxy_client_cert_file)),
-            ("proxy-client-key-file", path(&self.proxy_client_key_file)),
+            (
+                "proxy-client-cert-file",
+                path(self.proxy_client_cert_file.as_deref()),
+            ),
+            (
+                "proxy-client-key-file",
+                path(self.proxy_client_key_file.as_deref()),
+            ),
             (
                 "requestheader-allowed-names",
                 list(&self.requestheader_allowed_names),
             ),
             (
                 "requestheader-client-ca-file",
-                path(&self.requestheader_client_ca_file),
+                path(self.requestheader_client_ca_file.as_deref()),
             ),
             (
                 "requestheader-extra-headers-prefix",

@@ -7,6 +7,8 @@ use allot_apiserver::keys::{TokenKey, VerifyingKey};
 use allot_apiserver::request::parse_duration;
 use anyhow::Context;
 
+use super::flags::{list, path};
+
 /// Issuers, audiences, keys and lives of tokens.
 #[derive(Debug, clap::Args)]
 #[group(id = "tokens")]
@@ -41,11 +43,8 @@ pub struct Args {
 impl Args {
     /// The flags with their values, for `/flagz`.
     pub fn shown(&self) -> [(&'static str, String); 7] {
-        let list = |items: &[String]| format!("[{}]", items.join(","));
-        let path = |path: &Path| path.display().to_string();
         let keys = self.service_account_key_file.iter();
-        let keys: Vec<String> = keys.map(|file| path(file)).collect();
-        let signing = self.service_account_signing_key_file.as_deref();
+        let keys: Vec<String> = keys.map(|file| path(Some(file))).collect();
         [
             ("api-audiences", list(&self.api_audiences)),
             (
@@ -64,7 +63,7 @@ impl Args {
             ),
             (
                 "service-account-signing-key-file",
-                signing.map(path).unwrap_or_default(),
+                path(self.service_account_signing_key_file.as_deref()),
             ),
         ]
     }

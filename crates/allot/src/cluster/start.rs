@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use allot_apiserver::Server;
 use allot_apiserver::admission::plugins::Plugin;
 use allot_apiserver::identity::{MASTERS, User};
 use allot_apiserver::pki::Authority;
@@ -67,11 +68,15 @@ impl Cluster {
         let scheduling = read_scheduler_config(args.scheduler_config.as_deref(), features)?;
 
         let (mut cluster, server) = Self::start_server(place, &mut args, progress).await?;
-        let client = cluster.client_of("system:kube-scheduler", "allot-scheduler");
+        let client = client_of(&cluster.server, "system:kube-scheduler", "allot-scheduler");
         cluster.spawn("scheduler", |stop| {
             allot_scheduler::run(client, scheduling, stop)
         });
-        let client = cluster.client_of("system:kube-controller-manager", "allot-controllers");
+        let client = client_of(
+            &cluster.server,
+            "system:kube-controller-manager",
+            "allot-controllers",
+        );
         let config = Controllers {
             root_ca: Some(server.authority.certificate().to_owned()),
             ..controllers
@@ -115,11 +120,10 @@ impl Cluster {
             task: api,
         } = apiserver::start(&args.apiserver, stop_api.clone()).await?;
         server.check_policy_types();
-        let administrator = server.client_service(User::new("kubernetes-admin", [MASTERS]));
         let cluster = Self {
             url,
             kubeconfig,
-            client: Client::new(administrator.with_agent("allot"), "default"),
+            client: client_of(&server, "kubernetes-admin", "allot"),
             server,
             reached,
             // Nodes that share an agent are ready as soon as they are registered.
@@ -172,12 +176,12 @@ impl Cluster {
             fleet.push(config);
         }
         self.registered = fleet.iter().map(|node| node.registered.clone()).collect();
-        let client = self.client_of("system:nodes", "allot-node");
+        let client = client_of(&self.server, "system:nodes", "allot-node");
         self.spawn("nodes", |stop| allot_node::run_fleet(client, fleet, stop));
         if let Some(hardware) = hardware.filter(|_| !simulated) {
             self.published = hardware::equipped(&hardware, args.nodes);
             let drivers = hardware::Drivers {
-                client: self.client_of("system:nodes", "allot-driver"),
+                client: client_of(&self.server, "system:nodes", "allot-driver"),
                 fleet: hardware,
                 nodes: nodes.to_vec(),
                 registered: self.registered.clone(),
@@ -200,6 +204,12 @@ impl Cluster {
         let children = children::Drivers::new(driver, &self.kubeconfig, nodes, cdi);
         self.spawn("driver", |stop| children.run(stop));
     }
+}
+
+/// A client in this process, with every right, as the given user and user agent.
+fn client_of(server: &Server, user: &str, agent: &'static str) -> Client {
+    let service = server.client_service(User::new(user, [MASTERS]));
+    Client::new(service.with_agent(agent), "default")
 }
 
 /// Refuses flags that exclude each other, and adds what `--dra` stands for.

@@ -3,7 +3,7 @@
 use allot_kubelet::ClaimRef;
 use serde_json::{Value, json};
 
-use crate::case::{Case, Observed, Stop, case, ensure, skip};
+use crate::case::{Case, Observed, Stop, case, ensure, fail, skip};
 use crate::fixture::{ClaimRequest, Fixture, OTHER_DRIVER};
 
 const SOURCE: &str = "KEP-4381, opaque driver configuration parameters";
@@ -164,7 +164,8 @@ async fn effect(w: &mut Fixture, class: Option<&Value>, claim: &Value) -> Result
         .await?;
     let devices = w.prepare(&claim).await?;
     w.needs_cdi(&devices)?;
-    let edits = w.edits(&devices)?;
+    let edits = serde_json::to_string(&w.edits(&devices)?);
+    let edits = edits.or_else(|error| fail(error.to_string()))?;
     w.unprepare(&claim).await?;
     Ok(edits
         .replace(&claim.uid, "UID")

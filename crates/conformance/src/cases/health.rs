@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use allot_protos::dra_health_v1alpha1::NodeWatchResourcesResponse;
+use allot_protos::dra_health_v1alpha1::{DeviceHealth, NodeWatchResourcesResponse};
 use tokio::time::Instant;
 
 use crate::case::{Case, Observed, Stop, case, ensure, fail, skip, source};
@@ -34,12 +34,16 @@ type Message = NodeWatchResourcesResponse;
 /// What a kubelet takes when a device names no time.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
-fn names(message: &Message) -> BTreeSet<(String, String)> {
-    let device = |device: &allot_protos::dra_health_v1alpha1::DeviceHealth| {
-        let device = device.device.clone().unwrap_or_default();
-        (device.pool_name, device.device_name)
-    };
-    message.devices.iter().map(device).collect()
+/// Pool and name of a device.
+type Name = (String, String);
+
+fn name(device: &DeviceHealth) -> Name {
+    let device = device.device.clone().unwrap_or_default();
+    (device.pool_name, device.device_name)
+}
+
+fn names(message: &Message) -> BTreeSet<Name> {
+    message.devices.iter().map(name).collect()
 }
 
 async fn open(w: &Fixture) -> Result<(tonic::Streaming<Message>, Message), Stop> {
@@ -99,16 +103,14 @@ async fn restart(w: &mut Fixture) -> Observed {
 }
 
 /// When a kubelet no longer believes what a message says, by device.
-fn deadlines(message: &Message, now: Instant) -> BTreeMap<(String, String), Instant> {
-    let deadline = |device: &allot_protos::dra_health_v1alpha1::DeviceHealth| {
+fn deadlines(message: &Message, now: Instant) -> BTreeMap<Name, Instant> {
+    let deadline = |device: &DeviceHealth| {
         let seconds = u64::try_from(device.health_check_timeout_seconds).unwrap_or(0);
         let time = match seconds {
             0 => DEFAULT_TIMEOUT,
             seconds => Duration::from_secs(seconds),
         };
-        let device = device.device.clone().unwrap_or_default();
-        let key = (device.pool_name, device.device_name);
-        Some((key, now.checked_add(time)?))
+        Some((name(device), now.checked_add(time)?))
     };
     message.devices.iter().filter_map(deadline).collect()
 }

@@ -1,7 +1,6 @@
 //! What the driver publishes, and how calmly.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
@@ -299,15 +298,7 @@ async fn stale(w: &mut Fixture) -> Observed {
 async fn exit(w: &mut Fixture) -> Observed {
     let before = w.slices().await?;
     let (declared, quiet) = (w.options().slices_at_exit, w.options().quiet);
-    let grace = w.timeout().min(Duration::from_secs(30));
-    let ended = match w.process() {
-        Some(process) => process.terminate(grace).await,
-        None => None,
-    };
-    ensure!(
-        ended.is_some(),
-        "the driver did not end within {grace:?} after SIGTERM"
-    );
+    w.terminate("the driver").await?;
     w.kill().await;
     // A request that it sent before may still be carried out.
     tokio::time::sleep(quiet).await;
@@ -326,12 +317,7 @@ async fn exit(w: &mut Fixture) -> Observed {
             ));
         }
     };
-    let text = |it| match it {
-        AtExit::Kept => "kept",
-        AtExit::Removed => "removed",
-    };
     if let Some(declared) = declared.filter(|declared| *declared != found) {
-        let (declared, found) = (text(declared), text(found));
         return fail(format!(
             "slices at exit are declared to be {declared}, and were {found}"
         ));
@@ -347,5 +333,5 @@ async fn exit(w: &mut Fixture) -> Observed {
         Some(_) => "as declared",
         None => "and nothing is declared",
     };
-    Ok(format!("{} at exit, {declared}", text(found)))
+    Ok(format!("{found} at exit, {declared}"))
 }

@@ -192,17 +192,8 @@ async fn restart(w: &mut Fixture) -> Observed {
 }
 
 async fn terminate(w: &mut Fixture) -> Observed {
-    const GRACE: Duration = Duration::from_secs(30);
-    let grace = GRACE.min(w.timeout());
     let start = tokio::time::Instant::now();
-    let ended = match w.process() {
-        Some(process) => process.terminate(grace).await,
-        None => None,
-    };
-    ensure!(
-        ended.is_some(),
-        "the driver did not end within {grace:?} after SIGTERM"
-    );
+    w.terminate("the driver").await?;
     let took = start.elapsed();
     let left = w.kubelet.sockets();
     ensure!(left.is_empty(), "registration sockets are left: {left:?}");
@@ -272,15 +263,7 @@ async fn rolling(w: &mut Fixture) -> Observed {
     }
     let meanwhile = w.claim(1).await?;
     let others = w.prepare(&meanwhile).await?;
-    let grace = w.timeout().min(Duration::from_secs(30));
-    let ended = match w.process() {
-        Some(process) => process.terminate(grace).await,
-        None => None,
-    };
-    ensure!(
-        ended.is_some(),
-        "the older instance did not end within {grace:?} after SIGTERM"
-    );
+    w.terminate("the older instance").await?;
     w.adopt(newer).await;
     w.resolves(&devices)?;
     w.resolves(&others)?;

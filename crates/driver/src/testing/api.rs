@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use allot_apimachinery::gvk::GroupVersionResource;
 use allot_apimachinery::status::Status;
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -17,7 +18,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::objects::{Change, Key, Objects, Part, Patch, Resource};
+use super::objects::{Change, Key, Objects, Part, Patch};
 use super::selector::Selector;
 
 type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
@@ -65,7 +66,7 @@ enum Content {
 
 /// What a path names.
 struct Target {
-    resource: Resource,
+    resource: GroupVersionResource,
     namespace: String,
     name: Option<String>,
     part: Part,
@@ -93,15 +94,10 @@ impl Target {
             [plural, name, "status"] => (plural, Some(name), Part::Status),
             _ => return None,
         };
-        let resource = Resource {
-            group: group.to_owned(),
-            version: version.to_owned(),
-            plural: (*plural).to_owned(),
-        };
         // Clients ask for the newest version first, and need no other one then.
         let is_served = group != allot_model::GROUP || version == "v1";
         is_served.then(|| Self {
-            resource,
+            resource: GroupVersionResource::new(group, version, *plural),
             namespace: namespace.to_owned(),
             name: name.map(|name| decode(name)),
             part,
@@ -193,7 +189,7 @@ fn not_allowed() -> Status {
 /// A list, or a watch.
 fn read_many(
     objects: &Arc<Objects>,
-    resource: Resource,
+    resource: GroupVersionResource,
     namespace: String,
     query: &str,
 ) -> Result<Content, Status> {
@@ -208,10 +204,7 @@ fn read_many(
         let kind = found.first().and_then(|object| object["kind"].as_str());
         let list = json!({
             "kind": format!("{}List", kind.unwrap_or_default()),
-            "apiVersion": match resource.group.as_str() {
-                "" => resource.version.clone(),
-                group => format!("{group}/{}", resource.version),
-            },
+            "apiVersion": resource.group_version().to_string(),
             "metadata": {"resourceVersion": revision.to_string()},
             "items": found,
         });
@@ -258,7 +251,7 @@ fn line(kind: &str, object: &Value) -> String {
 struct Watch {
     objects: Arc<Objects>,
     revisions: watch::Receiver<u64>,
-    resource: Resource,
+    resource: GroupVersionResource,
     namespace: String,
     selector: Selector,
     /// Changes after this revision are still to be sent.

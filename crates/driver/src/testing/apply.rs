@@ -1,34 +1,14 @@
-//! How a PATCH changes an object: JSON merge patch, and what of server-side apply a driver needs.
+//! What a driver needs of server-side apply.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::{Map, Value, json};
+use allot_schema::json_patch::merge;
+use serde_json::{Value, json};
 
 use super::objects::Key;
 
 /// The keys of the list `status.devices` of a ResourceClaim.
 const KEYS: [&str; 4] = ["driver", "pool", "device", "shareID"];
-
-/// Applies a JSON merge patch (RFC 7396). As deep as the patch, whose depth the reader of JSON limits.
-pub(super) fn merge(object: &mut Value, patch: &Value) {
-    let Value::Object(patch) = patch else {
-        *object = patch.clone();
-        return;
-    };
-    if !object.is_object() {
-        *object = Value::Object(Map::new());
-    }
-    let Some(object) = object.as_object_mut() else {
-        return;
-    };
-    for (field, value) in patch {
-        if value.is_null() {
-            object.remove(field);
-        } else {
-            merge(object.entry(field.clone()).or_insert(Value::Null), value);
-        }
-    }
-}
 
 /// Identifies an entry of `status.devices`.
 type DeviceKey = [String; 4];
@@ -49,7 +29,7 @@ impl Owned {
         let status = patch.get_mut("status").and_then(Value::as_object_mut);
         let devices = status.and_then(|status| status.remove("devices"));
         merge(object, &patch);
-        if at.resource.plural != "resourceclaims" {
+        if at.resource.resource != "resourceclaims" {
             if let Some(devices) = devices {
                 object["status"]["devices"] = devices;
             }

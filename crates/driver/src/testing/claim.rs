@@ -126,18 +126,16 @@ impl TestClaim {
     pub(super) fn object(&self, driver: &str) -> Value {
         let mut requests: Vec<Value> = Vec::new();
         for result in &self.results {
-            let exactly = |mut exactly: Value| {
-                if self.admin {
-                    exactly["adminAccess"] = json!(true);
-                }
-                exactly
-            };
             let request = match result.request.split_once('/') {
                 Some((request, alternative)) => {
                     json!({"name": request, "firstAvailable": [{"name": alternative, "deviceClassName": CLASS}]})
                 }
                 None => {
-                    json!({"name": result.request, "exactly": exactly(json!({"deviceClassName": CLASS}))})
+                    let mut exactly = json!({"deviceClassName": CLASS});
+                    if self.admin {
+                        exactly["adminAccess"] = json!(true);
+                    }
+                    json!({"name": result.request, "exactly": exactly})
                 }
             };
             // Several devices may be for one request.
@@ -149,10 +147,10 @@ impl TestClaim {
             }
         }
         let config = configs(driver, &self.parameters, None);
-        let mut metadata = json!({"generateName": "test-"});
-        if let Some(name) = &self.name {
-            metadata = json!({"name": name});
-        }
+        let metadata = match &self.name {
+            Some(name) => json!({"name": name}),
+            None => json!({"generateName": "test-"}),
+        };
         json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata,
             "spec": {"devices": {"requests": requests, "config": config}}})
     }

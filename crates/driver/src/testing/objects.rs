@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use allot_apimachinery::gvk::{GroupKind, GroupResource};
+use allot_apimachinery::gvk::{GroupKind, GroupVersionResource};
 use allot_apimachinery::status::Status;
 use allot_model::features::Features;
 use allot_model::{GROUP, Kind, Version, convert, defaults, strategy, validate};
+use allot_schema::json_patch;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -17,37 +18,24 @@ use super::apply;
 /// How many changes a watch can be behind.
 const KEPT_CHANGES: usize = 4096;
 
-/// A resource: group (empty for the core group), version and plural name.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Resource {
-    pub(super) group: String,
-    pub(super) version: String,
-    pub(super) plural: String,
-}
-
-impl Resource {
-    /// Resources whose rules are known.
-    fn kind(&self) -> Option<Kind> {
-        let mut kinds = Kind::ALL.into_iter();
-        kinds.find(|kind| self.group == GROUP && kind.plural() == self.plural)
-    }
-
-    pub(super) fn named(&self) -> GroupResource {
-        GroupResource {
-            group: self.group.clone(),
-            resource: self.plural.clone(),
-        }
-    }
-}
-
 /// An object's place.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
-    pub(super) resource: Resource,
+    pub(super) resource: GroupVersionResource,
     /// Empty for the whole cluster.
     pub(super) namespace: String,
     pub(super) name: String,
 }
+
+/// What clients cannot change in metadata.
+const FIXED: [&str; 6] = [
+    "name",
+    "namespace",
+    "uid",
+    "creationTimestamp",
+    "resourceVersion",
+    "deletionTimestamp",
+];
 
 /// What a write is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,7 +108,11 @@ impl Objects {
     }
 
     /// Objects of a resource, in one namespace or in all, and the revision of that list.
-    pub(super) fn list(&self, resource: &Resource, namespace: &str) -> (Vec<Value>, u64) {
+    pub(super) fn list(
+        &self,
+        resource: &GroupVersionResource,
+        namespace: &str,
+    ) -> (Vec<Value>, u64) {
         let content = self.content.lock();
         let objects = content.objects.iter().filter(|(key, _)| {
             key.resource == *resource && (namespace.is_empty() || key.namespace == namespace)
@@ -150,21 +142,15 @@ impl Objects {
 
     pub(super) fn create(
         &self,
-        resource: &Resource,
+        resource: &GroupVersionResource,
         namespace: &str,
         object: Value,
     ) -> Result<Value, Status> {
-        let mut content = self.content.lock();
-        let created = content.create(resource, namespace, object)?;
-        self.revision.send_replace(content.revision);
-        Ok(created)
+        self.change(|content| content.create(resource, namespace, object))
     }
 
     pub(super) fn replace(&self, key: &Key, object: Value, part: Part) -> Result<Value, Status> {
-        let mut content = self.content.lock();
-        let stored = content.replace(key, object, part)?;
-        self.revision.send_replace(content.revision);
-        Ok(stored)
+        self.change(|content| content.replace(key, object, part))
     }
 
     pub(super) fn patch(
@@ -174,29 +160,33 @@ impl Objects {
         how: &Patch,
         part: Part,
     ) -> Result<Value, Status> {
-        let mut content = self.content.lock();
-        let stored = content.patch(key, patch, how, part)?;
-        self.revision.send_replace(content.revision);
-        Ok(stored)
+        self.change(|content| content.patch(key, patch, how, part))
     }
 
     pub(super) fn delete(&self, key: &Key, options: &Value) -> Result<Value, Status> {
+        self.change(|content| content.delete(key, options))
+    }
+
+    fn change(
+        &self,
+        change: impl FnOnce(&mut Content) -> Result<Value, Status>,
+    ) -> Result<Value, Status> {
         let mut content = self.content.lock();
-        let deleted = content.delete(key, options)?;
+        let object = change(&mut content)?;
         self.revision.send_replace(content.revision);
-        Ok(deleted)
+        Ok(object)
     }
 }
 
 impl Content {
     fn get(&self, key: &Key) -> Result<Value, Status> {
         let found = self.objects.get(key).cloned();
-        found.ok_or_else(|| Status::not_found(&key.resource.named(), &key.name))
+        found.ok_or_else(|| Status::not_found(&key.resource.group_resource(), &key.name))
     }
 
     fn create(
         &mut self,
-        resource: &Resource,
+        resource: &GroupVersionResource,
         namespace: &str,
         mut object: Value,
     ) -> Result<Value, Status> {
@@ -215,7 +205,10 @@ impl Content {
             name,
         };
         if self.objects.contains_key(&key) {
-            return Err(Status::already_exists(&resource.named(), &key.name));
+            return Err(Status::already_exists(
+                &resource.group_resource(),
+                &key.name,
+            ));
         }
         let now = now();
         object["metadata"]["name"] = json!(key.name);
@@ -224,7 +217,7 @@ impl Content {
         }
         object["metadata"]["uid"] = json!(new_uid());
         object["metadata"]["creationTimestamp"] = json!(now.to_string());
-        if let Some(kind) = resource.kind() {
+        if let Some(kind) = kind_of(resource) {
             let features = Features::default();
             defaults::default(kind, Version::V1, &mut object, now);
             strategy::prepare_for_create(kind, &mut object, &features);
@@ -241,45 +234,36 @@ impl Content {
             let (sent, stored) = (&object["metadata"][field], &old["metadata"][field]);
             if sent.as_str().is_some_and(|sent| !sent.is_empty()) && sent != stored {
                 let cause = "the object has been modified; please apply your changes to the latest version and try again";
-                return Err(Status::conflict(&key.resource.named(), &key.name, cause));
+                return Err(Status::conflict(
+                    &key.resource.group_resource(),
+                    &key.name,
+                    cause,
+                ));
             }
         }
-        if !object["metadata"].is_object() {
+        let metadata = object.get_mut("metadata");
+        let Some(metadata) = metadata.and_then(Value::as_object_mut) else {
             return Err(Status::bad_request("the object has no metadata"));
-        }
-        let fixed = [
-            "name",
-            "namespace",
-            "uid",
-            "creationTimestamp",
-            "resourceVersion",
-            "deletionTimestamp",
-        ];
-        for field in fixed {
+        };
+        for field in FIXED {
             match old["metadata"].get(field) {
-                Some(value) => object["metadata"][field] = value.clone(),
-                None => drop(
-                    object["metadata"]
-                        .as_object_mut()
-                        .map(|it| it.remove(field)),
-                ),
-            }
+                Some(value) => metadata.insert(field.to_owned(), value.clone()),
+                None => metadata.remove(field),
+            };
         }
-        match key.resource.kind() {
+        match kind_of(&key.resource) {
             Some(kind) => {
                 let (features, now) = (Features::default(), now());
                 defaults::default(kind, Version::V1, &mut object, now);
-                match part {
+                let errors = match part {
                     Part::Main => {
                         strategy::prepare_for_update(kind, &mut object, &old, &features, now);
+                        validate::update(kind, &object, &old, &features)
                     }
                     Part::Status => {
                         strategy::prepare_for_status_update(kind, &mut object, &old, &features);
+                        validate::status_update(kind, &object, &old)
                     }
-                }
-                let errors = match part {
-                    Part::Main => validate::update(kind, &object, &old, &features),
-                    Part::Status => validate::status_update(kind, &object, &old),
                 };
                 refuse(kind, &key.name, &errors)?;
                 convert::normalize(kind, &mut object);
@@ -291,9 +275,7 @@ impl Content {
             }
             None => {}
         }
-        let finalizers = object["metadata"]["finalizers"].as_array();
-        let is_held = finalizers.is_some_and(|finalizers| !finalizers.is_empty());
-        if old["metadata"]["deletionTimestamp"].is_string() && !is_held {
+        if old["metadata"]["deletionTimestamp"].is_string() && !has_finalizers(&object) {
             self.remove(key, old);
             return Ok(object);
         }
@@ -321,7 +303,7 @@ impl Content {
         let mut object = old.clone();
         match how {
             Patch::Merge => {
-                apply::merge(&mut object, patch);
+                json_patch::merge(&mut object, patch);
                 self.replace(key, object, part)
             }
             Patch::Apply(manager) => {
@@ -329,7 +311,11 @@ impl Content {
                 if uid.is_string() && *uid != old["metadata"]["uid"] {
                     let cause =
                         "Precondition failed: UID in precondition is not that of the object";
-                    return Err(Status::conflict(&key.resource.named(), &key.name, cause));
+                    return Err(Status::conflict(
+                        &key.resource.group_resource(),
+                        &key.name,
+                        cause,
+                    ));
                 }
                 let mut applied = self.applied.clone();
                 applied.apply(&mut object, patch, key, manager);
@@ -347,11 +333,14 @@ impl Content {
             let wanted = &options["preconditions"][field];
             if wanted.is_string() && *wanted != object["metadata"][field] {
                 let cause = format!("Precondition failed: {field} in precondition: {wanted}");
-                return Err(Status::conflict(&key.resource.named(), &key.name, &cause));
+                return Err(Status::conflict(
+                    &key.resource.group_resource(),
+                    &key.name,
+                    &cause,
+                ));
             }
         }
-        let finalizers = object["metadata"]["finalizers"].as_array();
-        if finalizers.is_some_and(|finalizers| !finalizers.is_empty()) {
+        if has_finalizers(&object) {
             let old = object.clone();
             object["metadata"]["deletionTimestamp"] = json!(now().to_string());
             return Ok(self.store(key.clone(), Some(old), object));
@@ -387,6 +376,18 @@ impl Content {
             after,
         });
     }
+}
+
+/// The kind of a resource whose rules are known.
+fn kind_of(resource: &GroupVersionResource) -> Option<Kind> {
+    let mut kinds = Kind::ALL.into_iter();
+    kinds.find(|kind| resource.group == GROUP && kind.plural() == resource.resource)
+}
+
+/// Whether finalizers keep an object that is deleted.
+fn has_finalizers(object: &Value) -> bool {
+    let finalizers = object["metadata"]["finalizers"].as_array();
+    finalizers.is_some_and(|finalizers| !finalizers.is_empty())
 }
 
 fn now() -> Timestamp {

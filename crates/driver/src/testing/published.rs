@@ -20,10 +20,10 @@ pub(super) fn complete(slices: &[ResourceSlice]) -> Result<(), String> {
     for (name, slices) in pools {
         let count = i64::try_from(slices.len()).unwrap_or(i64::MAX);
         let generation = slices[0].generation;
-        let fits = |slice: &&&ResourcePool| {
+        let differs = |slice: &&&ResourcePool| {
             slice.generation != generation || slice.resource_slice_count != count
         };
-        if let Some(slice) = slices.iter().find(fits) {
+        if let Some(slice) = slices.iter().find(differs) {
             return Err(format!(
                 "pool {name:?} has {count} slices, the first of generation {generation}, one of generation {} with {} slices",
                 slice.generation, slice.resource_slice_count

@@ -39,8 +39,7 @@ impl TestNode {
         let before = self.kubelet.registrations();
         self.kubelet.stop().await;
         self.kubelet.start();
-        let driver = self.driver.clone();
-        self.registered(Some(&driver), before).await?;
+        self.registered(before).await?;
         self.prepare_all_again().await
     }
 
@@ -66,8 +65,7 @@ impl TestNode {
         let plugin = plugin.map_err(TestError::Start)?;
         self.driver.clone_from(&plugin.controls.driver_name);
         self.plugin = Some(plugin);
-        let driver = self.driver.clone();
-        self.registered(Some(&driver), before).await
+        self.registered(before).await
     }
 
     pub(super) async fn stop_driver(&mut self) {
@@ -76,8 +74,8 @@ impl TestNode {
         }
     }
 
-    async fn registered(&self, driver: Option<&str>, before: u64) -> Result<(), TestError> {
-        let wait = self.kubelet.registered(driver, before);
+    async fn registered(&self, before: u64) -> Result<(), TestError> {
+        let wait = self.kubelet.registered(Some(&self.driver), before);
         match tokio::time::timeout(PATIENCE, wait).await {
             Ok(_) => Ok(()),
             Err(_) => Err(TestError::Timeout {

@@ -76,7 +76,8 @@ impl Bound {
     }
 }
 
-fn millis(durations: &[Duration]) -> Vec<f64> {
+/// Milliseconds, sorted.
+pub fn millis(durations: &[Duration]) -> Vec<f64> {
     let mut out: Vec<f64> = durations.iter().map(|l| l.as_secs_f64() * 1e3).collect();
     out.sort_by(f64::total_cmp);
     out

@@ -5,7 +5,7 @@ use std::io::{Write as _, stdout};
 use std::time::{Duration, Instant};
 
 use allot_reflector::{Collection, Observed, everything, list, observe};
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use futures::stream::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ServiceAccount};
 use kube::api::{DeleteParams, ListParams, PostParams};
@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::super::access::Access;
 use super::super::bounds;
-use super::measure::{Process, percentile};
+use super::measure::{Process, millis, percentile};
 use crate::component;
 
 /// Time limit for all pods of a step.
@@ -54,13 +54,16 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    component::block_on(async move |_| {
+    component::block_on(async move |shutdown| {
         let client = args.access.client("allot-bench").await?;
         let namespaces = Api::<Namespace>::all(client.clone());
         let namespace = serde_json::from_value(json!({"metadata": {"name": NAMESPACE}}))?;
         let made = namespaces.create(&PostParams::default(), &namespace).await;
         made.context("cannot create the namespace of the pods")?;
-        let measured = measure(&client, &args).await;
+        let measured = tokio::select! {
+            measured = measure(&client, &args) => measured,
+            () = shutdown.cancelled() => Err(anyhow!(component::INTERRUPTED)),
+        };
         let deleted = namespaces.delete(NAMESPACE, &DeleteParams::default()).await;
         measured?;
         deleted.context("cannot delete the namespace of the pods")?;
@@ -78,23 +81,7 @@ async fn measure(client: &Client, args: &Args) -> anyhow::Result<()> {
             first.context("there is no node")?.name_any()
         }
     };
-    let accounts = Api::<ServiceAccount>::namespaced(client.clone(), NAMESPACE);
-    let mut accounts = observe::<ServiceAccount>(Collection::new(accounts, None));
-    let account = async {
-        let is_default = |account: &ServiceAccount| account.name_any() == "default";
-        while let Some(observed) = accounts.next().await {
-            let is_there = match observed {
-                Observed::Listed { items, .. } => items.iter().any(is_default),
-                Observed::Applied(account) => is_default(&account),
-                Observed::Deleted(_) => false,
-            };
-            if is_there {
-                break;
-            }
-        }
-    };
-    let account = tokio::time::timeout(PATIENCE, account).await;
-    account.context("the namespace has no service account")?;
+    wait_for_account(client).await?;
     let api = Api::<Pod>::namespaced(client.clone(), NAMESPACE);
     let mut pods = observe::<Pod>(Collection::new(api.clone(), None));
     let mut singles = Vec::new();
@@ -105,7 +92,6 @@ async fn measure(client: &Client, args: &Args) -> anyhow::Result<()> {
         let seen = running(&mut pods, HashMap::from([(name, since)])).await?;
         singles.extend(seen);
     }
-    singles.sort_by(f64::total_cmp);
     let start = Instant::now();
     let names: Vec<String> = (0..args.pods).map(|at| format!("many-{at}")).collect();
     let created = names
@@ -113,9 +99,26 @@ async fn measure(client: &Client, args: &Args) -> anyhow::Result<()> {
         .map(|name| create(&api, name, &node, &args.image));
     futures::future::try_join_all(created).await?;
     let waiting = names.into_iter().map(|name| (name, start)).collect();
-    let mut many = running(&mut pods, waiting).await?;
-    many.sort_by(f64::total_cmp);
-    report(args, &singles, &many)
+    let many = running(&mut pods, waiting).await?;
+    report(args, &millis(&singles), &millis(&many))
+}
+
+/// Waits for the account that pods run as, without which none can be created.
+async fn wait_for_account(client: &Client) -> anyhow::Result<()> {
+    let accounts = Api::<ServiceAccount>::namespaced(client.clone(), NAMESPACE);
+    let default = Collection::new(accounts, Some("metadata.name=default"));
+    let mut accounts = observe::<ServiceAccount>(default);
+    let account = async {
+        while let Some(observed) = accounts.next().await {
+            match observed {
+                Observed::Listed { items, .. } if items.is_empty() => {}
+                Observed::Deleted(_) => {}
+                Observed::Listed { .. } | Observed::Applied(_) => break,
+            }
+        }
+    };
+    let account = tokio::time::timeout(PATIENCE, account).await;
+    account.context("the namespace has no service account")
 }
 
 /// Creates a pod that is bound to the node.
@@ -134,11 +137,11 @@ async fn create(api: &Api<Pod>, name: &str, node: &str, image: &str) -> anyhow::
     Ok(())
 }
 
-/// Waits until pods run; the milliseconds from the moment of each.
+/// Waits until pods run; the time that each took from its moment on.
 async fn running(
     pods: &mut (impl Stream<Item = Observed<Pod>> + Unpin),
     mut since: HashMap<String, Instant>,
-) -> anyhow::Result<Vec<f64>> {
+) -> anyhow::Result<Vec<Duration>> {
     let mut took = Vec::new();
     let end = tokio::time::Instant::now() + PATIENCE;
     while !since.is_empty() {
@@ -155,7 +158,7 @@ async fn running(
             match phase {
                 Some("Running") => {
                     let since = since.remove(&pod.name_any());
-                    took.extend(since.map(|since| since.elapsed().as_secs_f64() * 1e3));
+                    took.extend(since.map(|since| since.elapsed()));
                 }
                 Some("Failed" | "Succeeded") => bail!("pod {} has ended", pod.name_any()),
                 _ => {}
