@@ -5,9 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use allot_apimachinery::IpFamily;
 use allot_apiserver::admission::plugins::Plugin as AdmissionPlugin;
 use allot_apiserver::config::{
-    Config, Family, KubeletClient, NodePorts, ServiceAddresses, transport_security,
+    Config, KubeletClient, NodePorts, ServiceAddresses, transport_security,
 };
 use allot_apiserver::identity::{MASTERS, User};
 use allot_apiserver::keys::TokenKey;
@@ -331,7 +332,7 @@ pub async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<R
 
 /// Clients of the service `kubernetes` could not reach an endpoint of another family.
 fn check_family(services: &ServiceAddresses, advertised: IpAddr) -> anyhow::Result<()> {
-    if services.family() != Family::of(advertised) {
+    if services.family() != IpFamily::of(advertised) {
         bail!(
             "service IP family \"{}\" must match public address family \"{advertised}\"; \
              --advertise-address names the latter",

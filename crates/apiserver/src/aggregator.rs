@@ -64,9 +64,8 @@ pub(crate) async fn start(core: Arc<ServerState>) -> Result<()> {
             from = core.backend.revision();
             while let Err(error) = keepers.sync().await {
                 tracing::warn!(%error, "following APIServices");
-                tokio::select! {
-                    () = core.shutdown.cancelled() => return,
-                    () = tokio::time::sleep(STORE_RETRY) => {}
+                if !core.pause(STORE_RETRY).await {
+                    return;
                 }
             }
             keepers.wake_all();
@@ -117,9 +116,8 @@ impl Keepers {
                     changes?;
                     while let Err(error) = self.sync().await {
                         tracing::warn!(%error, "following APIServices");
-                        tokio::select! {
-                            () = core.shutdown.cancelled() => return Ok(()),
-                            () = tokio::time::sleep(STORE_RETRY) => {}
+                        if !core.pause(STORE_RETRY).await {
+                            return Ok(());
                         }
                     }
                 }

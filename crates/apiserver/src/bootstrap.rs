@@ -187,11 +187,8 @@ const TIDY_EVERY: Duration = Duration::from_secs(15);
 
 fn tidy(state: Arc<ServerState>) {
     tokio::spawn(async move {
-        loop {
-            tokio::select! {
-                () = state.shutdown.cancelled() => return,
-                () = tokio::time::sleep(TIDY_EVERY) => state.backend.tidy(Instant::now()),
-            }
+        while state.pause(TIDY_EVERY).await {
+            state.backend.tidy(Instant::now());
         }
     });
 }

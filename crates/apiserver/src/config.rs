@@ -21,7 +21,7 @@ pub mod pod_security;
 mod token_webhook;
 mod tokens;
 
-pub use addresses::{Family, RangeError, ServiceAddresses, ServiceRange};
+pub use addresses::{RangeError, ServiceAddresses, ServiceRange};
 pub use authentication::Anonymous;
 pub use authorization::{AuthorizationMode, ReviewVersion};
 pub use credentials::Credentials;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
+use allot_apimachinery::IpFamily;
 use allot_store::{Backend, ListOptions};
 use serde_json::Value;
 
@@ -75,7 +76,7 @@ pub(crate) async fn ready(
 
 /// The endpoints that are asked: those of the service's first family, if it has any.
 pub(crate) fn preferred(service: &Value, found: Endpoints) -> Endpoints {
-    let six = service["spec"]["ipFamilies"][0] == "IPv6";
+    let six = service["spec"]["ipFamilies"][0] == IpFamily::V6.name();
     let (first, others): (Endpoints, Endpoints) =
         found.into_iter().partition(|(at, _)| at.is_ipv6() == six);
     match first.is_empty() {

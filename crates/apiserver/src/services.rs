@@ -17,13 +17,12 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use allot_apimachinery::Status;
 use allot_apimachinery::field::ErrorList;
 use allot_apimachinery::gvk::GroupKind;
+use allot_apimachinery::{IpFamily, Status};
 use allot_store::{Error as StoreError, ListOptions, Write};
 use serde_json::{Value, json};
 
-use crate::config::Family;
 use crate::error::{ApiError, Result};
 use crate::object::{meta, text};
 use crate::own_objects::{self, ensure};
@@ -169,7 +168,7 @@ pub(crate) async fn start(core: &Arc<ServerState>) -> Result<()> {
 }
 
 async fn show_address(core: &ServerState, address: IpAddr, service: &Value) -> Result<()> {
-    let (address, family) = (address.to_string(), Family::of(address).name());
+    let (address, family) = (address.to_string(), IpFamily::of(address).name());
     let shown = json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "IPAddress",
         "metadata": {
@@ -212,6 +211,12 @@ fn addresses(service: &Value) -> BTreeSet<IpAddr> {
         .chain([text(service, &["spec", "clusterIP"])])
         .filter_map(|address| Some(ip::sloppy(address)?.to_canonical()))
         .collect()
+}
+
+/// The family of a name that validation has accepted.
+fn family_named(name: &Value) -> IpFamily {
+    let named = name.as_str().and_then(IpFamily::named);
+    named.unwrap_or(IpFamily::V4)
 }
 
 /// A service without an address of its own.

@@ -1,6 +1,7 @@
 //! The state that all layers of the server share: the store, the resource registry, the options, and memory budgets.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use allot_store::Backend;
 use arc_swap::ArcSwap;
@@ -58,6 +59,14 @@ impl ServerState {
             counters: Arc::default(),
             shutdown: CancellationToken::new(),
             config,
+        }
+    }
+
+    /// Waits for a time, between repetitions of a task. False if the server stops meanwhile.
+    pub(crate) async fn pause(&self, time: Duration) -> bool {
+        tokio::select! {
+            () = self.shutdown.cancelled() => false,
+            () = tokio::time::sleep(time) => true,
         }
     }
 

@@ -4,6 +4,7 @@ mod api {
     pub mod access;
     pub mod answers;
     pub mod authorizers;
+    pub mod behind_tls;
     pub mod bootstrap;
     pub mod certificates;
     pub mod clients;
@@ -28,10 +29,21 @@ mod api {
     pub mod writes;
 }
 
-use allot_apiserver::Server;
+use std::sync::Arc;
+
 use allot_apiserver::identity::User;
+use allot_apiserver::{Config, Server};
+use allot_store::{Embedded, Options};
 use http_body_util::{BodyExt, Full};
 use serde_json::Value;
+
+/// A server with this configuration, whose store is empty.
+pub async fn with_config(config: Config) -> Server {
+    let backend = Arc::new(Embedded::in_memory(Options::default()));
+    let server = Server::new(backend, config);
+    server.bootstrap().await.unwrap();
+    server
+}
 
 /// Sends a request as a user; returns code and body.
 pub async fn send(
@@ -58,6 +70,17 @@ pub async fn send(
 
 /// Sends JSON as the administrator.
 pub async fn admin(server: &Server, method: &str, path: &str, body: Value) -> (u16, Value) {
+    send_json(server, User::admin(), method, path, &body).await
+}
+
+/// Sends JSON as a user.
+pub async fn send_json(
+    server: &Server,
+    user: User,
+    method: &str,
+    path: &str,
+    body: &Value,
+) -> (u16, Value) {
     let text = if body.is_null() {
         Vec::new()
     } else {
@@ -68,5 +91,5 @@ pub async fn admin(server: &Server, method: &str, path: &str, body: Value) -> (u
     } else {
         "application/json"
     };
-    send(server, User::admin(), method, path, kind, &text).await
+    send(server, user, method, path, kind, &text).await
 }

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use allot_apimachinery::go_duration;
 use parking_lot::Mutex;
 
 use crate::backoff::Backoff;
@@ -355,26 +356,10 @@ fn normal(reason: &'static str, message: String) -> Event {
     }
 }
 
-/// A duration in whole milliseconds, in Go's format: `532ms`, `1.2s`, `2m0.5s`, `1h0m3s`.
+/// A duration in whole milliseconds, in Go's format.
 fn duration(duration: Duration) -> String {
-    let millis = duration.as_millis();
-    if millis == 0 {
-        return "0s".to_owned();
-    }
-    if millis < 1000 {
-        return format!("{millis}ms");
-    }
-    let (seconds, rest) = (millis / 1000, millis % 1000);
-    let fraction = match rest {
-        0 => String::new(),
-        rest => format!(".{}", format!("{rest:03}").trim_end_matches('0')),
-    };
-    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    match (hours, minutes) {
-        (0, 0) => format!("{seconds}{fraction}s"),
-        (0, minutes) => format!("{minutes}m{seconds}{fraction}s"),
-        (hours, minutes) => format!("{hours}h{minutes}m{seconds}{fraction}s"),
-    }
+    let nanos = duration.subsec_nanos() % 1_000_000;
+    go_duration(duration - Duration::from_nanos(nanos.into()))
 }
 
 #[cfg(test)]

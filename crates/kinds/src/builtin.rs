@@ -27,6 +27,7 @@ mod events;
 mod flowcontrol;
 mod networking;
 mod node;
+mod pem;
 mod policy;
 mod rbac;
 mod resource;

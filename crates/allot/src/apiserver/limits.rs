@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use allot_apimachinery::go_duration;
 use allot_apiserver::Limits;
 use allot_apiserver::limits::connections_for;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -54,7 +55,7 @@ impl Args {
                 "enable-priority-and-fairness",
                 self.enable_priority_and_fairness.to_string(),
             ),
-            ("request-timeout", in_go(self.request_timeout)),
+            ("request-timeout", go_duration(self.request_timeout)),
             ("min-request-timeout", self.min_request_timeout.to_string()),
             (
                 "http2-max-streams-per-connection",
@@ -97,23 +98,6 @@ impl Args {
             max_connections,
             ..Limits::default()
         })
-    }
-}
-
-/// A time as Go prints it.
-fn in_go(time: Duration) -> String {
-    let (whole, rest) = (time.as_secs(), time.subsec_nanos());
-    let seconds = match rest {
-        0 => (whole % 60).to_string(),
-        _ => {
-            let text = format!("{}.{rest:09}", whole % 60);
-            text.trim_end_matches('0').to_owned()
-        }
-    };
-    match (whole / 3600, whole / 60 % 60) {
-        (0, 0) => format!("{seconds}s"),
-        (0, minutes) => format!("{minutes}m{seconds}s"),
-        (hours, minutes) => format!("{hours}h{minutes}m{seconds}s"),
     }
 }
 

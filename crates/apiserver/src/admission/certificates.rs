@@ -79,7 +79,7 @@ pub(super) async fn check(
     Err(forbidden(attributes, &why))
 }
 
-/// Who writes the trust bundle of a signer speaks for the signer.
+/// Writing the trust bundle of a signer takes the permission to attest for the signer.
 async fn attest(core: &Admission, attributes: &Attributes<'_>, bundle: &Value) -> Result<()> {
     let signer = text(bundle, &["spec", "signerName"]);
     let writes = matches!(attributes.operation, Operation::Create | Operation::Update);

@@ -187,8 +187,8 @@ pub(super) fn is_same(one: &Value, other: &Value) -> bool {
     one == other || is_empty(one) && is_empty(other)
 }
 
-/// Go's comparison does not distinguish an empty list from an absent one.
-fn is_empty(value: &Value) -> bool {
+/// Absent or empty: Go's comparison does not distinguish an empty list from an absent one.
+pub(super) fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Array(items) => items.is_empty(),

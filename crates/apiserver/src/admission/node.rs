@@ -17,6 +17,7 @@ use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer;
 
 use super::Admission;
+use super::escalation::{is_empty, is_same};
 use super::{Attributes, Operation, forbidden};
 use crate::auth::node::{LEASES, node_of_slice};
 use crate::error::Result;
@@ -181,21 +182,6 @@ fn claim_status(attributes: &Attributes<'_>, node: &str, object: &Value) -> Resu
     Err(forbidden(attributes, &why))
 }
 
-/// Absent or empty.
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Array(list) => list.is_empty(),
-        Value::Object(map) => map.is_empty(),
-        _ => false,
-    }
-}
-
-/// Two values of an optional field are equal: Go does not distinguish an empty list from an absent one.
-fn same(left: &Value, right: &Value) -> bool {
-    left == right || is_empty(left) && is_empty(right)
-}
-
 fn own_node(attributes: &Attributes<'_>, node: &str, object: &Value) -> Result<()> {
     let refuse = |why: String| Err(forbidden(attributes, &why));
     let name = name_of(attributes, object);
@@ -226,12 +212,12 @@ fn own_node(attributes: &Attributes<'_>, node: &str, object: &Value) -> Result<(
                     "node {node:?} is not allowed to update configSource to a new non-nil configSource"
                 ));
             }
-            if !same(&object["spec"]["taints"], &old["spec"]["taints"]) {
+            if !is_same(&object["spec"]["taints"], &old["spec"]["taints"]) {
                 return refuse(format!("node {node:?} is not allowed to modify taints"));
             }
             // Garbage collection would delete the node, and its kubelet could create it again without restriction.
             let owners = |node: &Value| node["metadata"]["ownerReferences"].clone();
-            if !same(&owners(object), &owners(old)) {
+            if !is_same(&owners(object), &owners(old)) {
                 return refuse(format!(
                     "node {node:?} is not allowed to modify ownerReferences"
                 ));

@@ -1,6 +1,7 @@
 //! Requests that an extension API server answers. They have passed authentication, flow control and authorization as all
 //! others; the service is told in headers which user they are from.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -95,12 +96,18 @@ fn outgoing(
     let wrong = |error: &dyn std::fmt::Display| error.to_string();
     let mut outgoing = Request::new(Full::new(body));
     *outgoing.method_mut() = request.method.clone();
-    // Written anew from what was authorized, so that it cannot be read as anything else.
     // The hash in the address of an OpenAPI document is that of a moment ago: the service would send the client to another
     // address.
-    let is_document = request.info.path.starts_with("/openapi/");
-    let mut pairs = request.query.pairs().to_vec();
-    pairs.retain(|(key, _)| !(is_document && key == "hash"));
+    let pairs = request.query.pairs();
+    let pairs: Cow<'_, [_]> = match request.info.path.starts_with("/openapi/") {
+        true => pairs
+            .iter()
+            .filter(|(key, _)| key != "hash")
+            .cloned()
+            .collect(),
+        false => pairs.into(),
+    };
+    // Written anew from what was authorized, so that it cannot be read as anything else.
     let uri = target(&request.info.path, &pairs);
     *outgoing.uri_mut() = uri.parse().map_err(|error| wrong(&error))?;
     let configured = core.config.front_proxy.headers.as_ref();

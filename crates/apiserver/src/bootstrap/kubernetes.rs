@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::reconcile;
-use crate::error::Result;
+use crate::error::{ApiError, Result};
 use crate::own_objects::{self, ensure};
 use crate::server::Server;
 use crate::services;
@@ -24,7 +24,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// Updates the service and its endpoints to this run. A service that is deleted is made again.
 pub(super) async fn run(server: &Server, address: SocketAddr) -> Result<()> {
-    publish(server, address.port()).await?;
+    update(server, address.port()).await?;
     keep(server, address.port());
     reconcile(
         server,
@@ -47,63 +47,56 @@ pub(super) async fn run(server: &Server, address: SocketAddr) -> Result<()> {
     .await
 }
 
-/// Brings the service up to date, or makes it. Its address may be that of another service, which had it first, or of a range
-/// that is not in use: then there is none until an administrator has solved that, as with kube-apiserver.
-async fn publish(server: &Server, port: u16) -> Result<()> {
-    let (core, wanted) = (&server.0, service(server, port));
-    if core.backend.get("services", KEY).await?.is_some() {
-        return reconcile(server, "services", KEY, wanted, |kept, wanted| {
-            // The address and fields that users have added stay.
-            for field in ["ports", "type", "sessionAffinity"] {
-                kept["spec"][field] = wanted["spec"][field].clone();
+/// Brings the service up to date, or makes it.
+async fn update(server: &Server, port: u16) -> Result<()> {
+    if server.0.backend.get("services", KEY).await?.is_none() {
+        return match make(server, port).await {
+            Err(error) if error.code() == 422 => {
+                warn(&error);
+                Ok(())
             }
-        })
-        .await;
+            made => made,
+        };
     }
-    let mut new = wanted;
-    let allocated = services::allocate(core, &core.services, &mut new, None, false).await;
-    let reserved = match allocated {
-        Ok(reserved) => reserved,
-        Err(error) if error.code() == 422 => {
-            let why = &error.0.message;
-            tracing::warn!("the service kubernetes in the namespace default is not made: {why}");
-            return Ok(());
+    let wanted = service(server, port);
+    reconcile(server, "services", KEY, wanted, |kept, wanted| {
+        // The address and fields that users have added stay.
+        for field in ["ports", "type", "sessionAffinity"] {
+            kept["spec"][field] = wanted["spec"][field].clone();
         }
-        Err(error) => return Err(error),
-    };
-    ensure(
-        &*core.backend,
-        "services",
-        KEY,
-        new.clone(),
-        own_objects::SERVER,
-    )
-    .await?;
-    services::follow(core, None, Some(&new)).await?;
-    drop(reserved);
-    Ok(())
+    })
+    .await
+}
+
+/// Makes the service. Its address may be that of another service, which had it first, or of a range that is not in use: that
+/// is an error with code 422, and there is no service until an administrator has solved it, as with kube-apiserver.
+async fn make(server: &Server, port: u16) -> Result<()> {
+    let (core, mut new) = (&server.0, service(server, port));
+    // Until the service is stored, no other one gets its address.
+    let _reserved = services::allocate(core, &core.services, &mut new, None, false).await?;
+    let made = new.clone();
+    ensure(&*core.backend, "services", KEY, made, own_objects::SERVER).await?;
+    services::follow(core, None, Some(&new)).await
+}
+
+fn warn(error: &ApiError) {
+    let why = &error.0.message;
+    tracing::warn!("the service kubernetes in the namespace default is not made: {why}");
 }
 
 /// Makes the service again when it is gone, until the server stops.
 fn keep(server: &Server, port: u16) {
-    let (core, shutdown) = (Arc::downgrade(&server.0), server.0.shutdown.clone());
+    let (core, state) = (Arc::downgrade(&server.0), server.0.state.clone());
     tokio::spawn(async move {
-        loop {
-            tokio::select! {
-                () = shutdown.cancelled() => return,
-                () = tokio::time::sleep(LOOK_EVERY) => {}
-            }
+        while state.pause(LOOK_EVERY).await {
             let Some(server) = core.upgrade().map(Server) else {
                 return;
             };
-            let known = server.0.backend.get("services", KEY).await;
+            let known = state.backend.get("services", KEY).await;
             if known.is_ok_and(|known| known.is_none())
-                && let Err(error) = publish(&server, port).await
+                && let Err(error) = make(&server, port).await
             {
-                let why = &error.0.message;
-                tracing::warn!(
-                    "the service kubernetes in the namespace default is not made: {why}"
-                );
+                warn(&error);
             }
         }
     });

@@ -36,11 +36,7 @@ pub(super) async fn run(server: &Server, address: SocketAddr) -> Result<()> {
     // The server starts on a full disk as well.
     hold(&state, &name, &holder, &host, address, true).await?;
     tokio::spawn(async move {
-        loop {
-            tokio::select! {
-                () = state.shutdown.cancelled() => return,
-                () = tokio::time::sleep(RENEWED_EVERY) => {}
-            }
+        while state.pause(RENEWED_EVERY).await {
             if let Err(error) = hold(&state, &name, &holder, &host, address, false).await {
                 tracing::warn!(error = %error.0.message, "the Lease of the API server is not renewed");
             }

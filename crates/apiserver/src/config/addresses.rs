@@ -5,53 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// A family of addresses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Family {
-    /// Addresses of 32 bits.
-    V4,
-    /// Addresses of 128 bits.
-    V6,
-}
+use allot_apimachinery::IpFamily;
 
-impl Family {
-    /// The family as Services and ServiceCIDRs name it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Family::V4 => "IPv4",
-            Family::V6 => "IPv6",
-        }
-    }
-
-    /// The family of a name that validation has accepted.
-    pub(crate) fn named(name: &serde_json::Value) -> Self {
-        match name == Family::V6.name() {
-            true => Family::V6,
-            false => Family::V4,
-        }
-    }
-
-    /// The other one.
-    pub fn other(self) -> Self {
-        match self {
-            Family::V4 => Family::V6,
-            Family::V6 => Family::V4,
-        }
-    }
-
-    /// The family of an address. An IPv4 address inside of an IPv6 one is an IPv4 address: connections go there.
-    pub fn of(ip: IpAddr) -> Self {
-        match ip.to_canonical() {
-            IpAddr::V4(_) => Family::V4,
-            IpAddr::V6(_) => Family::V6,
-        }
-    }
-
-    fn bits(self) -> u32 {
-        match self {
-            Family::V4 => 32,
-            Family::V6 => 128,
-        }
+/// The bits of an address.
+fn bits(family: IpFamily) -> u32 {
+    match family {
+        IpFamily::V4 => 32,
+        IpFamily::V6 => 128,
     }
 }
 
@@ -67,7 +27,7 @@ const MAPPED: RangeInclusive<u128> = 0xffff_0000_0000..=0xffff_ffff_ffff;
 /// A network, of which services get addresses. It is never listed: with IPv6 it may have 2⁶⁴ addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServiceRange {
-    family: Family,
+    family: IpFamily,
     /// The lowest address.
     network: u128,
     /// The bits in which the addresses differ; at most 64.
@@ -76,7 +36,7 @@ pub struct ServiceRange {
 
 impl ServiceRange {
     /// The family of its addresses.
-    pub fn family(&self) -> Family {
+    pub fn family(&self) -> IpFamily {
         self.family
     }
 
@@ -87,7 +47,7 @@ impl ServiceRange {
 
     /// Whether an address is in the network.
     pub fn has(&self, ip: IpAddr) -> bool {
-        Family::of(ip) == self.family
+        IpFamily::of(ip) == self.family
             && number(ip) >> self.host_bits == self.network >> self.host_bits
     }
 
@@ -104,8 +64,8 @@ impl ServiceRange {
     /// What services may have, as numbers: all but the network's own address and, of IPv4, that of its broadcasts.
     pub fn usable(&self) -> RangeInclusive<u128> {
         let kept = match self.family {
-            Family::V4 => 2,
-            Family::V6 => 1,
+            IpFamily::V4 => 2,
+            IpFamily::V6 => 1,
         };
         match self.size().checked_sub(kept) {
             None | Some(0) => RangeInclusive::new(1, 0),
@@ -116,7 +76,7 @@ impl ServiceRange {
     /// The address with a number.
     pub fn address(&self, number: u128) -> IpAddr {
         match (self.family, u32::try_from(number)) {
-            (Family::V4, Ok(number)) => Ipv4Addr::from_bits(number).into(),
+            (IpFamily::V4, Ok(number)) => Ipv4Addr::from_bits(number).into(),
             _ => Ipv6Addr::from_bits(number).into(),
         }
     }
@@ -132,7 +92,7 @@ fn number(ip: IpAddr) -> u128 {
 
 impl fmt::Display for ServiceRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let length = self.family.bits() - self.host_bits;
+        let length = bits(self.family) - self.host_bits;
         write!(f, "{}/{length}", self.address(self.network))
     }
 }
@@ -160,17 +120,17 @@ impl FromStr for ServiceRange {
         let address: IpAddr = address.parse().map_err(|_| none())?;
         let digits = length.bytes().all(|it| it.is_ascii_digit());
         let length: u32 = length.parse().ok().filter(|_| digits).ok_or_else(none)?;
-        let (family, bits) = match address {
-            IpAddr::V4(ip) => (Family::V4, u128::from(ip.to_bits())),
-            IpAddr::V6(ip) => (Family::V6, ip.to_bits()),
+        let (family, number) = match address {
+            IpAddr::V4(ip) => (IpFamily::V4, u128::from(ip.to_bits())),
+            IpAddr::V6(ip) => (IpFamily::V6, ip.to_bits()),
         };
-        let host_bits = family.bits().checked_sub(length).ok_or_else(none)?;
+        let host_bits = bits(family).checked_sub(length).ok_or_else(none)?;
         if host_bits > MOST_HOST_BITS {
             return Err(RangeError::TooLarge(length));
         }
-        let network = bits >> host_bits << host_bits;
+        let network = number >> host_bits << host_bits;
         let last = network + ((1 << host_bits) - 1);
-        if family == Family::V6 && network <= *MAPPED.end() && *MAPPED.start() <= last {
+        if family == IpFamily::V6 && network <= *MAPPED.end() && *MAPPED.start() <= last {
             return Err(RangeError::Mapped);
         }
         Ok(ServiceRange {
@@ -206,12 +166,12 @@ impl ServiceAddresses {
     }
 
     /// The network of a family.
-    pub fn of(&self, family: Family) -> Option<ServiceRange> {
+    pub fn of(&self, family: IpFamily) -> Option<ServiceRange> {
         self.ranges().find(|it| it.family == family)
     }
 
     /// The family of services which name none.
-    pub fn family(&self) -> Family {
+    pub fn family(&self) -> IpFamily {
         self.primary.family
     }
 
@@ -230,7 +190,7 @@ impl Default for ServiceAddresses {
     fn default() -> Self {
         ServiceAddresses {
             primary: ServiceRange {
-                family: Family::V4,
+                family: IpFamily::V4,
                 network: Ipv4Addr::new(10, 96, 0, 0).to_bits().into(),
                 host_bits: 16,
             },

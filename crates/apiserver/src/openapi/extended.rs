@@ -1,6 +1,8 @@
 //! What extension API servers add to the documents: their own in the newer format, which they answer themselves, and their
 //! parts of the document of all groups.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use http::Method;
@@ -14,55 +16,47 @@ use crate::state::ServerState;
 
 /// A document in the newer format.
 struct Listed {
-    name: String,
     hash: String,
     extension: Arc<Extension>,
     described: Arc<Described>,
 }
 
-/// The documents of extensions by their names, each once. The document of a group is that of this server if it has one.
-fn all(core: &ServerState) -> Vec<Listed> {
-    let (mut all, registry): (Vec<Listed>, _) = (Vec::new(), core.registry.load());
+/// The documents of extensions by their names, each of the first extension that has it. The document of a group is that of
+/// this server if it has one.
+fn all(core: &ServerState) -> BTreeMap<String, Listed> {
+    let (mut all, registry) = (BTreeMap::new(), core.registry.load());
     for extension in core.extensions.by_priority() {
         let described = extension.described();
-        let names: Vec<(String, String)> = match (&described.newer, &described.older) {
-            (Some(names), _) => names.clone().into_iter().collect(),
-            (None, Some(older)) => vec![(own_name(&extension), older.hash.clone())],
-            (None, None) => Vec::new(),
+        let own_name = extension.path().trim_start_matches('/').to_owned();
+        let names = match (&described.newer, &described.older) {
+            (Some(names), _) => names.clone(),
+            (None, Some(older)) => BTreeMap::from([(own_name.clone(), older.hash.clone())]),
+            (None, None) => BTreeMap::new(),
         };
         for (name, hash) in names {
-            let is_group = name != own_name(&extension);
-            if is_group && has_group(&registry, &extension.group)
-                || all.iter().any(|known| known.name == name)
-            {
+            let is_group = name != own_name;
+            if is_group && has_group(&registry, &extension.group) {
                 continue;
             }
-            all.push(Listed {
-                name,
-                hash,
-                extension: extension.clone(),
-                described: described.clone(),
-            });
+            if let Entry::Vacant(place) = all.entry(name) {
+                place.insert(Listed {
+                    hash,
+                    extension: extension.clone(),
+                    described: described.clone(),
+                });
+            }
         }
     }
     all
-}
-
-fn own_name(extension: &Extension) -> String {
-    extension.path().trim_start_matches('/').to_owned()
 }
 
 fn has_group(registry: &Registry, group: &str) -> bool {
     registry.iter().any(|resource| resource.group == group)
 }
 
-fn find(core: &ServerState, name: &str) -> Option<Listed> {
-    all(core).into_iter().find(|known| known.name == name)
-}
-
 /// Names and hashes of the documents of extensions.
 pub(super) fn listed(core: &ServerState) -> impl Iterator<Item = (String, String)> {
-    all(core).into_iter().map(|it| (it.name, it.hash))
+    all(core).into_iter().map(|(name, it)| (name, it.hash))
 }
 
 /// The extension whose document a request is for, if it has documents in the newer format.
@@ -71,13 +65,13 @@ pub(crate) fn served_by(core: &ServerState, request: &Incoming) -> Option<Arc<Ex
     if !matches!(request.method, Method::GET | Method::HEAD) {
         return None;
     }
-    let found = find(core, name)?;
+    let found = all(core).remove(name)?;
     found.described.newer.is_some().then_some(found.extension)
 }
 
 /// The part in the older format of an extension that has no other, if its document is the one that is asked for.
 pub(super) fn converted(core: &ServerState, name: &str) -> Option<Arc<Document>> {
-    let described = find(core, name)?.described;
+    let described = all(core).remove(name)?.described;
     match described.newer {
         None => described.older.clone(),
         Some(_) => None,
@@ -105,7 +99,7 @@ pub(super) fn parts(core: &ServerState, most: usize) -> Vec<Arc<Document>> {
                 let name = &extension.name;
                 tracing::debug!(
                     name,
-                    "no room for its schemas in the document of all groups"
+                    "its schemas are left out of the document of all groups, which is too large"
                 );
             }
         }

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::Range;
 
-use allot_apimachinery::Status;
 use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::{IpFamily, Status};
 use allot_store::ListOptions;
 use serde_json::{Value, json};
 
-use super::{ADDRESSES, addresses, invalid, is_headless, kind, list, pick, ranges};
-use crate::config::{Family, ServiceRange};
+use super::{ADDRESSES, addresses, family_named, invalid, is_headless, kind, list, pick, ranges};
+use crate::config::ServiceRange;
 use crate::error::{ApiError, Result};
 use crate::object::meta;
 use crate::state::ServerState;
@@ -42,7 +42,7 @@ pub(super) async fn give(
     }
     service["spec"]["clusterIPs"] = all.into();
     for index in lacking {
-        let family = Family::named(&list(service, "ipFamilies")[index]);
+        let family = family_named(&list(service, "ipFamilies")[index]);
         let named = list(service, "clusterIPs")[index]
             .as_str()
             .unwrap_or_default();
@@ -126,7 +126,7 @@ fn check(
 /// An address of a family that no service has.
 pub(super) fn free(
     ranges: &[ServiceRange],
-    family: Family,
+    family: IpFamily,
     taken: &BTreeSet<IpAddr>,
 ) -> Option<IpAddr> {
     let of_family = ranges.iter().filter(|it| it.family() == family);

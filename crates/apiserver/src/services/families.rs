@@ -1,11 +1,12 @@
 //! Which address families a service has: those that it names, or those of the cluster.
 
+use allot_apimachinery::IpFamily;
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use serde_json::{Value, json};
 
-use super::{HEADLESS, invalid, kind, list};
+use super::{HEADLESS, family_named, invalid, kind, list};
 use crate::builtin::service_address_errors;
-use crate::config::{Family, ServiceAddresses};
+use crate::config::ServiceAddresses;
 use crate::error::Result;
 use crate::object::text;
 use crate::validate::ip;
@@ -53,7 +54,7 @@ pub(super) fn set_defaults(
         families.push(cluster.family().name().into());
     }
     if families.len() == 1 && !single && (free || cluster.is_dual_stack()) {
-        let first = Family::named(&families[0]);
+        let first = family_named(&families[0]);
         families.push(first.other().name().into());
     }
     service["spec"]["ipFamilies"] = families.into();
@@ -76,7 +77,7 @@ fn infer(
         let Some(ip) = ip::sloppy(address).filter(|_| index >= families.len()) else {
             continue;
         };
-        let family = Family::of(ip);
+        let family = IpFamily::of(ip);
         if cluster.of(family).is_some() {
             families.push(family.name().into());
         } else {

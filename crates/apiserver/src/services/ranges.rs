@@ -114,11 +114,7 @@ fn readiness() -> Value {
 /// Keeps the ServiceCIDR of the server's own ranges until the server stops.
 pub(super) fn keep_default(core: Arc<ServerState>) {
     tokio::spawn(async move {
-        loop {
-            tokio::select! {
-                () = core.shutdown.cancelled() => return,
-                () = tokio::time::sleep(SYNC_EVERY) => {}
-            }
+        while core.pause(SYNC_EVERY).await {
             if let Err(error) = sync_default(&core, false).await {
                 tracing::warn!(error = %error.0.message, "the default ServiceCIDR is not kept");
             }

@@ -1,10 +1,11 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use allot_apimachinery::IpFamily;
 use proptest::prelude::*;
 
 use super::addresses::free;
-use crate::config::{Family, ServiceRange};
+use crate::config::ServiceRange;
 
 /// Ranges of both families that overlap, are adjacent or are apart, small ones and huge ones.
 fn range() -> impl Strategy<Value = ServiceRange> {
@@ -27,7 +28,7 @@ proptest! {
         six in any::<bool>(),
         steps in prop::collection::vec(prop::option::weighted(0.2, any::<prop::sample::Index>()), 0..300),
     ) {
-        let family = if six { Family::V6 } else { Family::V4 };
+        let family = if six { IpFamily::V6 } else { IpFamily::V4 };
         let ranges_of: Vec<_> = ranges.iter().filter(|it| it.family() == family).collect();
         let mut taken = BTreeSet::new();
         for step in steps {

@@ -24,7 +24,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 
-use crate::{admin, send};
+use crate::{admin, send, with_config};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
@@ -161,9 +161,7 @@ async fn a_node_does_not_change_what_was_counted_for_its_pods() {
         features: Features::default().with(Feature::DRANodeAllocatableResources, true),
         ..Config::default()
     };
-    let backend = allot_store::Embedded::in_memory(allot_store::Options::default());
-    let server = Server::new(std::sync::Arc::new(backend), config);
-    server.bootstrap().await.unwrap();
+    let server = with_config(config).await;
     let pod = json!({
         "metadata": {"name": "p"}, "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "i"}]},
     });

@@ -5,8 +5,6 @@
 //! answers JSON that is part of what comes back, or a quoted string, which is all of it. Lines before it that begin with `warning:` are the warnings. `#` begins a remark.
 //! `# services: NETWORKS` names the networks of the cluster's services.
 
-use std::sync::Arc;
-
 use allot_apiserver::Server;
 use allot_apiserver::config::{Config, ServiceAddresses};
 use allot_apiserver::identity::User;
@@ -15,6 +13,8 @@ use allot_model::features::Feature;
 use allot_testing::wait::until;
 use http_body_util::{BodyExt, Full};
 use serde_json::Value;
+
+use crate::with_config;
 
 struct Exchange<'a> {
     request: &'a str,
@@ -69,10 +69,7 @@ async fn server(services: ServiceAddresses) -> Server {
         ..Config::default()
     };
     config.features = config.features.with(Feature::GenericWorkload, true);
-    let backend = allot_store::Embedded::in_memory(allot_store::Options::default());
-    let server = Server::new(Arc::new(backend), config);
-    server.bootstrap().await.unwrap();
-    server
+    with_config(config).await
 }
 
 /// Waits until the versions of a definition are served. One whose names are taken never is.

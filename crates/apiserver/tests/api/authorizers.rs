@@ -16,16 +16,13 @@ use allot_apiserver::pki::Authority;
 use allot_apiserver::serve;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tempfile::TempDir;
-use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
 
-use crate::send;
+use crate::api::behind_tls::BehindTls;
+use crate::{send, with_config};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const ACCESS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
@@ -57,54 +54,35 @@ impl Hook {
         let authority = Authority::generate("hooks").unwrap();
         let identity = authority.server("hook", &[], &[[127, 0, 0, 1].into()]);
         let tls = serve::tls(&identity.unwrap(), None).unwrap();
-        let mut tls = Arc::unwrap_or_clone(tls.config());
-        tls.alpn_protocols.clear();
-        let acceptor = TlsAcceptor::from(Arc::new(tls));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let hook = Hook {
-            port: listener.local_addr().unwrap().port(),
-            ca: authority.certificate().to_owned(),
-            asked: Arc::default(),
-            authorization: Arc::default(),
-            directory: tempfile::tempdir().unwrap(),
-        };
-        let (asked, sent) = (hook.asked.clone(), hook.authorization.clone());
-        let reply = Arc::new(reply);
-        tokio::spawn(async move {
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                let acceptor = acceptor.clone();
-                let (asked, sent, reply) = (asked.clone(), sent.clone(), reply.clone());
-                tokio::spawn(async move {
-                    // A client that does not trust the certificate goes away.
-                    let Ok(stream) = acceptor.accept(stream).await else {
-                        return;
-                    };
-                    let service = service_fn(|request: http::Request<hyper::body::Incoming>| {
-                        let (asked, sent, reply) = (asked.clone(), sent.clone(), reply.clone());
-                        async move {
-                            let header = request.headers().get("authorization");
-                            let header = header.map(|it| it.to_str().unwrap().to_owned());
-                            *sent.lock() = header.unwrap_or_default();
-                            let body = request.into_body().collect().await?.to_bytes();
-                            let review: Value = serde_json::from_slice(&body).unwrap();
-                            let answer = reply(&review);
-                            asked.lock().push(review);
-                            let Some((code, location, body)) = answer else {
-                                return std::future::pending().await;
-                            };
-                            let response = http::Response::builder().status(code);
-                            let response = response.header("location", location);
-                            Ok::<_, hyper::Error>(response.body(Full::new(body)).unwrap())
-                        }
-                    });
-                    let http = hyper::server::conn::http1::Builder::new();
-                    // Ends with the client's connection.
-                    let _ = http.serve_connection(TokioIo::new(stream), service).await;
-                });
+        let asked = Arc::<Mutex<Vec<Value>>>::default();
+        let authorization = Arc::<Mutex<String>>::default();
+        let shared = (asked.clone(), authorization.clone(), Arc::new(reply));
+        let server = BehindTls::start(tls.config(), move |request| {
+            let (asked, sent, reply) = shared.clone();
+            async move {
+                let header = request.headers().get("authorization");
+                let header = header.map(|it| it.to_str().unwrap().to_owned());
+                *sent.lock() = header.unwrap_or_default();
+                let body = request.into_body().collect().await?.to_bytes();
+                let review: Value = serde_json::from_slice(&body).unwrap();
+                let answer = reply(&review);
+                asked.lock().push(review);
+                let Some((code, location, body)) = answer else {
+                    return std::future::pending().await;
+                };
+                let response = http::Response::builder().status(code);
+                let response = response.header("location", location);
+                Ok::<_, hyper::Error>(response.body(Full::new(body)).unwrap())
             }
-        });
-        hook
+        })
+        .await;
+        Hook {
+            port: server.port,
+            ca: authority.certificate().to_owned(),
+            asked,
+            authorization,
+            directory: tempfile::tempdir().unwrap(),
+        }
     }
 
     /// A kubeconfig with this cluster.
@@ -154,19 +132,12 @@ impl Hook {
 }
 
 async fn server(authorization: Vec<AuthorizationMode>) -> Server {
-    with(Config {
+    with_config(Config {
         authorization,
         disabled_admission: vec!["ServiceAccount".to_owned()],
         ..Config::default()
     })
     .await
-}
-
-async fn with(config: Config) -> Server {
-    let backend = allot_store::Embedded::in_memory(allot_store::Options::default());
-    let server = Server::new(Arc::new(backend), config);
-    server.bootstrap().await.unwrap();
-    server
 }
 
 fn webhook(options: WebhookOptions) -> AuthorizationMode {

@@ -6,18 +6,15 @@ use allot_apiserver::Server;
 use allot_apiserver::config::Config;
 use serde_json::{Value, json};
 
-use crate::admin;
+use crate::{admin, with_config};
 
 /// A server that others can reach.
 async fn server() -> Server {
-    let backend = allot_store::Embedded::in_memory(allot_store::Options::default());
     let config = Config {
         advertise: Some(([10, 1, 2, 3], 16443).into()),
         ..Config::default()
     };
-    let server = Server::new(Arc::new(backend), config);
-    server.bootstrap().await.unwrap();
-    server
+    with_config(config).await
 }
 
 /// The object of a path, whose managed fields have no times.
@@ -181,9 +178,7 @@ async fn services_get_addresses_of_every_range() {
         service_addresses: "10.96.0.0/29".parse().unwrap(),
         ..Config::default()
     };
-    let backend = allot_store::Embedded::in_memory(allot_store::Options::default());
-    let server = Server::new(Arc::new(backend), config);
-    server.bootstrap().await.unwrap();
+    let server = with_config(config).await;
     let make = async |name: &str| {
         let service = json!({"metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}});
         admin(

@@ -1,6 +1,5 @@
 //! Trust bundles and pod certificates: kinds of features that are off by default.
 
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use allot_apiserver::Server;
@@ -14,7 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 
-use crate::{admin, send};
+use crate::{admin, send_json, with_config};
 
 const GROUP: &str = "/apis/certificates.k8s.io/v1beta1";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
@@ -28,10 +27,7 @@ async fn server(features: &[Feature]) -> Server {
     for feature in features {
         config.features = config.features.with(*feature, true);
     }
-    let backend = allot_store::Embedded::in_memory(allot_store::Options::default());
-    let server = Server::new(Arc::new(backend), config);
-    server.bootstrap().await.unwrap();
-    server
+    with_config(config).await
 }
 
 async fn make(server: &Server, path: &str, object: Value) -> Value {
@@ -48,15 +44,7 @@ async fn ask(
     path: &str,
     body: &Value,
 ) -> (u16, String) {
-    let text = match body {
-        Value::Null => String::new(),
-        body => body.to_string(),
-    };
-    let kind = match method {
-        "PATCH" => "application/merge-patch+json",
-        _ => "application/json",
-    };
-    let (code, answer) = send(server, user.clone(), method, path, kind, text.as_bytes()).await;
+    let (code, answer) = send_json(server, user.clone(), method, path, body).await;
     let message = answer["message"].as_str().unwrap_or_default();
     (code, message.to_owned())
 }

@@ -19,15 +19,13 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
 
 use crate::admin;
+use crate::api::behind_tls::{BehindTls, ClientCertificate};
 
 const APISERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 const SERVICES: &str = "/api/v1/namespaces/default/services";
@@ -75,40 +73,16 @@ impl Extension {
         let identity = authority.server("ext", &names, &[]).unwrap();
         // It asks for a client certificate, of whatever CA.
         let tls = serve::tls(&identity, Some(authority.certificate())).unwrap();
-        let mut tls = Arc::unwrap_or_clone(tls.config());
-        tls.alpn_protocols.clear();
-        let acceptor = TlsAcceptor::from(Arc::new(tls));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let extension = Extension {
-            port: listener.local_addr().unwrap().port(),
-            bundle: STANDARD.encode(authority.certificate()),
-            got: Arc::default(),
-        };
-        let got = extension.got.clone();
-        tokio::spawn(async move {
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                let (acceptor, got) = (acceptor.clone(), got.clone());
-                tokio::spawn(async move {
-                    // A client that does not trust the certificate goes away.
-                    let Ok(stream) = acceptor.accept(stream).await else {
-                        return;
-                    };
-                    let chain = stream.get_ref().1.peer_certificates();
-                    let client = chain.and_then(|chain| {
-                        let named = allot_certificates::subject::identity(&chain[0]);
-                        named.unwrap().map(|it| it.name)
-                    });
-                    let service = service_fn(move |request| {
-                        answer(request, says, got.clone(), client.clone())
-                    });
-                    let http = hyper::server::conn::http1::Builder::new();
-                    let served = http.serve_connection(TokioIo::new(stream), service);
-                    let _ = served.with_upgrades().await;
-                });
-            }
+        let got = Arc::<Mutex<Vec<Got>>>::default();
+        let shared = got.clone();
+        let server = BehindTls::start(tls.config(), move |request| {
+            answer(request, says, shared.clone())
         });
-        extension
+        Extension {
+            port: server.await.port,
+            bundle: STANDARD.encode(authority.certificate()),
+            got,
+        }
     }
 
     /// The requests of users so far, which are forgotten; those of the aggregator are left out.
@@ -124,9 +98,13 @@ async fn answer(
     request: Request<Incoming>,
     says: Says,
     got: Arc<Mutex<Vec<Got>>>,
-    client: Option<String>,
 ) -> Result<Answer, hyper::Error> {
     let (mut head, body) = request.into_parts();
+    let certificate = head.extensions.get::<ClientCertificate>();
+    let client = certificate.and_then(|it| {
+        let named = allot_certificates::subject::identity(&it.0);
+        named.unwrap().map(|it| it.name)
+    });
     let upgrade = head.extensions.remove::<hyper::upgrade::OnUpgrade>();
     let target = head.uri.to_string();
     let body = body.collect().await?.to_bytes();

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 
-use crate::admin;
+use crate::{admin, with_config};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const SELF: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
@@ -257,13 +257,11 @@ async fn a_node_brings_its_groups() {
 
 #[tokio::test]
 async fn releases_before_have_the_old_way_alone() {
-    let backend = allot_store::Embedded::in_memory(allot_store::Options::default());
     let config = Config {
         features: Features::of(Release::new(35)),
         ..Config::default()
     };
-    let server = Server::new(std::sync::Arc::new(backend), config);
-    server.bootstrap().await.unwrap();
+    let server = with_config(config).await;
     check(
         &server,
         &user("bob"),

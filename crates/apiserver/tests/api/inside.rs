@@ -7,7 +7,7 @@ use allot_apiserver::config::Config;
 use allot_store::{Backend, Embedded, Options};
 use serde_json::{Value, json};
 
-use crate::admin;
+use crate::{admin, with_config};
 
 const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -166,8 +166,7 @@ async fn services_and_pods_are_reached_through_the_server() {
         advertise: Some(([127, 0, 0, 1], port).into()),
         ..Config::default()
     };
-    let server = Server::new(Arc::new(Embedded::in_memory(Options::default())), config);
-    server.bootstrap().await.unwrap();
+    let server = with_config(config).await;
     let get = async |path: &str| {
         let path = format!("/api/v1/namespaces/default/{path}");
         let (code, body) = admin(&server, "GET", &path, Value::Null).await;

@@ -15,12 +15,13 @@ use std::sync::Arc;
 use allot_apiserver::identity::{MASTERS, User};
 use allot_apiserver::pki::Authority;
 use allot_apiserver::{Config, Limits, Server, serve};
-use allot_store::{Embedded, Options};
 use rustls_pki_types::pem::PemObject;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
+
+use crate::with_config;
 
 /// A server behind a socket, in memory. The token `secret` is the administrator's, `jane` that of a user without rights.
 pub struct Behind {
@@ -43,10 +44,7 @@ pub async fn server(limits: Limits) -> Server {
     ] {
         config.tokens.insert(token.to_owned(), user);
     }
-    let backend = Arc::new(Embedded::in_memory(Options::default()));
-    let server = Server::new(backend, config);
-    server.bootstrap().await.unwrap();
-    server
+    with_config(config).await
 }
 
 impl Behind {

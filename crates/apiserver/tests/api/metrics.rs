@@ -1,14 +1,12 @@
 //! `/metrics`, as queries and alerts for kube-apiserver read it.
 
-use std::sync::Arc;
-
 use allot_apiserver::Server;
 use allot_apiserver::config::Config;
 use allot_apiserver::identity::User;
 use allot_apiserver::registry::RuntimeConfig;
 use serde_json::{Value, json};
 
-use crate::{admin, send};
+use crate::{admin, send, with_config};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -39,9 +37,7 @@ async fn requests_are_counted_with_the_labels_of_kube_apiserver() {
         runtime_config: RuntimeConfig::parse("networking.k8s.io/v1beta1=true").unwrap(),
         ..Config::default()
     };
-    let backend = allot_store::Embedded::in_memory(allot_store::Options::default());
-    let server = Server::new(Arc::new(backend), config);
-    server.bootstrap().await.unwrap();
+    let server = with_config(config).await;
     let one = format!("{MAPS}/a");
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
     for (method, path, body) in [

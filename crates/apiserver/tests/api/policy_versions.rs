@@ -1,14 +1,11 @@
 //! The versions of mutating admission policies, by release and `--runtime-config`.
 
-use std::sync::Arc;
-
 use allot_apiserver::registry::RuntimeConfig;
 use allot_apiserver::{Config, Server};
 use allot_model::features::{Features, Release};
-use allot_store::{Embedded, Options};
 use serde_json::{Value, json};
 
-use crate::admin;
+use crate::{admin, with_config};
 
 const GROUP: &str = "/apis/admissionregistration.k8s.io";
 /// Serves the versions that are not served by default as well.
@@ -21,9 +18,7 @@ async fn server_with(minor: u8, versions: &str) -> Server {
         runtime_config: RuntimeConfig::parse(versions).unwrap(),
         ..Config::default()
     };
-    let server = Server::new(Arc::new(Embedded::in_memory(Options::default())), config);
-    server.bootstrap().await.unwrap();
-    server
+    with_config(config).await
 }
 
 /// The versions in which the plural is served, and its hash of the stored version, in the order of the group.

@@ -7,6 +7,8 @@ use allot_apiserver::registry::RuntimeConfig;
 use http_body_util::{BodyExt, Full};
 use proptest::prelude::*;
 
+use crate::with_config;
+
 const CLAIMS: &str = "namespaces/default/resourceclaims";
 
 async fn server() -> Server {
@@ -15,10 +17,7 @@ async fn server() -> Server {
         runtime_config: RuntimeConfig::parse(&versions.join(",")).unwrap(),
         ..Config::default()
     };
-    let backend = allot_store::Embedded::in_memory(allot_store::Options::default());
-    let server = Server::new(std::sync::Arc::new(backend), config);
-    server.bootstrap().await.unwrap();
-    server
+    with_config(config).await
 }
 
 /// The text of an answer.

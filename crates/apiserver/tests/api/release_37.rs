@@ -1,13 +1,10 @@
 //! What a release serves or accepts by default and the one before does not, by the same requests to both; 1.37 above all.
 
-use std::sync::Arc;
-
 use allot_apiserver::{Config, Server};
 use allot_model::features::{Feature, Features, Release};
-use allot_store::{Embedded, Options};
 use serde_json::{Value, json};
 
-use crate::admin;
+use crate::{admin, with_config};
 
 const GROUP: &str = "/apis/resource.k8s.io";
 
@@ -20,9 +17,7 @@ async fn server_with(features: Features) -> Server {
         features,
         ..Config::default()
     };
-    let server = Server::new(Arc::new(Embedded::in_memory(Options::default())), config);
-    server.bootstrap().await.unwrap();
-    server
+    with_config(config).await
 }
 
 /// Sends a request to servers of both releases; `expected` has the code and a text of the answer of each.

@@ -20,18 +20,15 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use rustls::server::WebPkiClientVerifier;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 use tokio::sync::Notify;
-use tokio_rustls::TlsAcceptor;
 
 use crate::admin;
+use crate::api::behind_tls::BehindTls;
 
 const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
@@ -87,76 +84,54 @@ impl Hooks {
                 PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap(),
             )
             .unwrap();
-        Self::listening(tls, authority.certificate(), reply).await
+        Self::listening(tls.into(), authority.certificate(), reply).await
     }
 
     /// A server with this certificate, and the certificate that a client should trust.
     async fn presenting(identity: &Identity, trusted: &str, reply: Reply) -> Self {
         let tls = serve::tls(identity, None).unwrap();
-        let mut tls = Arc::unwrap_or_clone(tls.config());
-        tls.alpn_protocols.clear();
-        Self::listening(tls, trusted, reply).await
+        Self::listening(tls.config(), trusted, reply).await
     }
 
-    async fn listening(tls: rustls::ServerConfig, trusted: &str, reply: Reply) -> Self {
-        let acceptor = TlsAcceptor::from(Arc::new(tls));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let hooks = Hooks {
-            port: listener.local_addr().unwrap().port(),
-            bundle: STANDARD.encode(trusted),
-            asked: Arc::default(),
-            connections: Arc::default(),
-            proofs: Arc::default(),
-            news: Arc::default(),
-            release: Arc::default(),
-        };
-        let (asked, connections) = (hooks.asked.clone(), hooks.connections.clone());
-        let (news, release) = (hooks.news.clone(), hooks.release.clone());
-        let proofs = hooks.proofs.clone();
-        tokio::spawn(async move {
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                connections.fetch_add(1, Ordering::Relaxed);
-                let (acceptor, asked) = (acceptor.clone(), asked.clone());
-                let (news, release) = (news.clone(), release.clone());
-                let proofs = proofs.clone();
-                tokio::spawn(async move {
-                    // A client that does not trust the certificate goes away.
-                    let Ok(stream) = acceptor.accept(stream).await else {
-                        return;
-                    };
-                    let service = service_fn(|request: http::Request<hyper::body::Incoming>| {
-                        let (asked, news) = (asked.clone(), news.clone());
-                        let release = release.clone();
-                        let proof = request.headers().get("authorization");
-                        let proof = proof.map(|it| it.to_str().unwrap().to_owned());
-                        proofs.lock().extend(proof);
-                        async move {
-                            let path = request.uri().to_string();
-                            let body = request.into_body().collect().await?.to_bytes();
-                            let review: Value = serde_json::from_slice(&body).unwrap();
-                            asked.lock().push((path.clone(), review.clone()));
-                            news.notify_one();
-                            let (code, answer) = match reply(&path, &review) {
-                                Some(answer) => answer,
-                                None => {
-                                    release.notified().await;
-                                    (200, response(&review, json!({"allowed": true})))
-                                }
-                            };
-                            let body = Full::new(Bytes::from(answer.to_string()));
-                            let mut response = http::Response::new(body);
-                            *response.status_mut() = code.try_into().unwrap();
-                            Ok::<_, hyper::Error>(response)
-                        }
-                    });
-                    let http = hyper::server::conn::http1::Builder::new();
-                    // Ends with the client's connection.
-                    let _ = http.serve_connection(TokioIo::new(stream), service).await;
-                });
+    async fn listening(tls: Arc<rustls::ServerConfig>, trusted: &str, reply: Reply) -> Self {
+        let asked = Arc::<Mutex<Vec<(String, Value)>>>::default();
+        let proofs = Arc::<Mutex<Vec<String>>>::default();
+        let [news, release] = [(); 2].map(|()| Arc::<Notify>::default());
+        let shared = (asked.clone(), proofs.clone(), news.clone(), release.clone());
+        let server = BehindTls::start(tls, move |request| {
+            let (asked, proofs, news, release) = shared.clone();
+            async move {
+                let proof = request.headers().get("authorization");
+                let proof = proof.map(|it| it.to_str().unwrap().to_owned());
+                proofs.lock().extend(proof);
+                let path = request.uri().to_string();
+                let body = request.into_body().collect().await?.to_bytes();
+                let review: Value = serde_json::from_slice(&body).unwrap();
+                asked.lock().push((path.clone(), review.clone()));
+                news.notify_one();
+                let (code, answer) = match reply(&path, &review) {
+                    Some(answer) => answer,
+                    None => {
+                        release.notified().await;
+                        (200, response(&review, json!({"allowed": true})))
+                    }
+                };
+                let body = Full::new(Bytes::from(answer.to_string()));
+                let mut response = http::Response::new(body);
+                *response.status_mut() = code.try_into().unwrap();
+                Ok::<_, hyper::Error>(response)
             }
-        });
-        hooks
+        })
+        .await;
+        Hooks {
+            port: server.port,
+            bundle: STANDARD.encode(trusted),
+            asked,
+            connections: server.connections,
+            proofs,
+            news,
+            release,
+        }
     }
 
     fn url(&self, path: &str) -> Value {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use allot_apimachinery::IpFamily;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Service, ServicePort};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -32,33 +33,9 @@ const SLICES: (&str, &str) = (
     "endpointslice-controller.k8s.io",
 );
 
-/// A family of addresses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Family {
-    V4,
-    V6,
-}
-
-impl Family {
-    fn of(ip: &str) -> Self {
-        match ip.parse::<IpAddr>().map(|ip| ip.to_canonical()) {
-            Ok(IpAddr::V6(_)) => Family::V6,
-            _ => Family::V4,
-        }
-    }
-
-    fn named(name: &str) -> Option<Self> {
-        [Family::V4, Family::V6]
-            .into_iter()
-            .find(|it| it.name() == name)
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Family::V4 => "IPv4",
-            Family::V6 => "IPv6",
-        }
-    }
+/// The family of an address that validation has accepted.
+fn family_of(ip: &str) -> IpFamily {
+    ip.parse::<IpAddr>().map_or(IpFamily::V4, IpFamily::of)
 }
 
 /// Whether an object carries the label of ours.
@@ -243,19 +220,19 @@ fn labels(service: &Service, (label, value): (&str, &str)) -> serde_json::Map<St
 type Subset = (Vec<Value>, Vec<Value>, Vec<Value>);
 
 /// The families of addresses that a service has, the first of them that of its Endpoints.
-fn families(service: &Service) -> Vec<Family> {
+fn families(service: &Service) -> Vec<IpFamily> {
     let spec = service.spec.as_ref();
     let named = spec.and_then(|spec| spec.ip_families.as_ref());
     let named = named.into_iter().flatten().map(String::as_str);
-    let named: Vec<Family> = named.filter_map(Family::named).collect();
+    let named: Vec<IpFamily> = named.filter_map(IpFamily::named).collect();
     if !named.is_empty() {
         return named;
     }
     // One that was made before services named their families.
     let address = spec.and_then(|spec| spec.cluster_ip.as_deref());
     match address.unwrap_or_default() {
-        "" | "None" => vec![Family::V4, Family::V6],
-        address => vec![Family::of(address)],
+        "" | "None" => vec![IpFamily::V4, IpFamily::V6],
+        address => vec![family_of(address)],
     }
 }
 
@@ -266,11 +243,11 @@ fn primary<'a>(service: &Service, pod: &'a Pod) -> Option<&'a str> {
     let is_named = spec.is_some_and(|it| it.ip_families.iter().any(|it| !it.is_empty()));
     let family = match families(service).as_slice() {
         // Of a headless service that names no family: that of the pod.
-        [_, _] if !is_named => Family::of(addresses.first()?),
+        [_, _] if !is_named => family_of(addresses.first()?),
         [first, ..] => *first,
         [] => return None,
     };
-    addresses.into_iter().find(|ip| Family::of(ip) == family)
+    addresses.into_iter().find(|ip| family_of(ip) == family)
 }
 
 /// The Endpoints object of a service.
@@ -334,7 +311,7 @@ pub(super) fn endpoints(service: &Service, pods: &[Arc<Pod>]) -> Value {
 }
 
 /// A family of addresses, and the ports as JSON.
-type GroupKey = (Family, String);
+type GroupKey = (IpFamily, String);
 
 /// The EndpointSlices of a service, in no particular order; there is always one for each of its families of addresses.
 pub(super) fn slices(service: &Service, pods: &[Arc<Pod>]) -> Vec<Value> {
@@ -343,7 +320,7 @@ pub(super) fn slices(service: &Service, pods: &[Arc<Pod>]) -> Vec<Value> {
     let mut groups: BTreeMap<GroupKey, (Vec<Value>, Vec<Value>)> = BTreeMap::new();
     for pod in pods.iter().filter(|p| !meta::is_finished(p)) {
         for ip in addresses(pod) {
-            let family = Family::of(ip);
+            let family = family_of(ip);
             if !families.contains(&family) {
                 continue;
             }

@@ -4,7 +4,6 @@ use crate::registry::Builtin;
 
 mod certificate_signing_request;
 mod cluster_trust_bundle;
-mod pem;
 mod pod_certificate_request;
 mod signer;
 

@@ -170,11 +170,13 @@ pub fn in_scopes(quota: &Value, group: &str, resource: &str, object: &Value) -> 
     scopes
         .iter()
         .all(|s| s.as_str().is_some_and(|s| has_scope(object, s)))
-        && terms.iter().all(|term| {
-            let listed = |class: &str| term.list("values").iter().any(|it| it == class);
-            let (scope, operator) = (term.text("scopeName"), term.text("operator"));
-            matches(object, scope, operator, listed)
-        })
+        && terms.iter().all(|term| matches_term(object, term))
+}
+
+/// Whether a requirement of a quota on a scope matches the pod.
+fn matches_term(pod: &Value, term: &Value) -> bool {
+    let listed = |class: &str| term.list("values").iter().any(|it| it == class);
+    matches(pod, term.text("scopeName"), term.text("operator"), listed)
 }
 
 /// Whether a requirement on a scope matches the pod; `listed` says whether its values have a priority class.
@@ -228,10 +230,7 @@ pub fn matching_scopes<'a>(quota: &'a Value, pod: &Value) -> BTreeSet<&'a str> {
     let spec = quota.at("spec");
     let scopes = spec.list("scopes").iter().filter_map(Value::as_str);
     let terms = spec.at("scopeSelector").list("matchExpressions").iter();
-    let terms = terms.filter(|term| {
-        let listed = |class: &str| term.list("values").iter().any(|it| it == class);
-        matches(pod, term.text("scopeName"), term.text("operator"), listed)
-    });
+    let terms = terms.filter(|term| matches_term(pod, term));
     scopes
         .filter(|scope| has_scope(pod, scope))
         .chain(terms.map(|term| term.text("scopeName")))

@@ -3,7 +3,7 @@
 use allot_model::features::Feature;
 use serde_json::Value;
 
-use super::{has_any, not_there, operation, same};
+use super::{has_any, is_same, not_there, operation};
 use crate::admission::Admission;
 use crate::admission::{Attributes, Operation, forbidden};
 use crate::error::Result;
@@ -141,7 +141,8 @@ fn status(core: &Admission, attributes: &Attributes<'_>, node: &str, pod: &Value
     // The scheduler's record of node resources. Upstream checks it from 1.37 on.
     let counted = |pod: &Value| pod["status"]["nodeAllocatableResourceClaimStatuses"].clone();
     let features = &core.config.features;
-    if features.enabled(Feature::DRANodeAllocatableResources) && !same(&counted(old), &counted(pod))
+    if features.enabled(Feature::DRANodeAllocatableResources)
+        && !is_same(&counted(old), &counted(pod))
     {
         return refuse(format!(
             "node {node:?} cannot update node allocatable resource claim statuses"

@@ -128,5 +128,8 @@ fn an_ipv4_address_inside_of_an_ipv6_one_is_in_the_networks_of_ipv4() {
     let four: ServiceRange = "10.1.0.0/24".parse().unwrap();
     assert!(four.gives("::ffff:10.1.0.9".parse().unwrap()));
     assert!(!four.gives("::10.1.0.9".parse().unwrap()));
-    assert_eq!(Family::of("::ffff:10.1.0.9".parse().unwrap()), Family::V4);
+    assert_eq!(
+        IpFamily::of("::ffff:10.1.0.9".parse().unwrap()),
+        IpFamily::V4
+    );
 }

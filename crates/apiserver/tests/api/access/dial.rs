@@ -2,14 +2,12 @@
 
 use allot_apiserver::pki::Authority;
 use allot_apiserver::{Config, Server, serve};
-use allot_store::{Embedded, Options};
 use serde_json::{Value, json};
-use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::admin;
+use crate::{admin, with_config};
 
 const NODES: &str = "/api/v1/nodes";
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -201,8 +199,7 @@ async fn redirects_are_not_followed() {
             let _ = stream.write_all(answer.as_bytes()).await;
         }
     });
-    let server = Server::new(Arc::new(Embedded::in_memory(Options::default())), config);
-    server.bootstrap().await.unwrap();
+    let server = with_config(config).await;
     let path = "/api/v1/namespaces/default/services/kubernetes/proxy/";
     assert_eq!(get(&server, path).await.0, 302);
     // A connection would be waiting.

@@ -1,14 +1,13 @@
 //! Headers that determine the identity of a request are either used or fail the request.
 
-use std::sync::Arc;
-
 use allot_apiserver::identity::{MASTERS, User};
 use allot_apiserver::{Config, Server};
-use allot_store::{Embedded, Options};
 use bytes::Bytes;
 use http::HeaderValue;
 use http_body_util::{BodyExt, Full};
 use serde_json::Value;
+
+use crate::with_config;
 
 const REVIEW: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const BODY: &str = r#"{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"}"#;
@@ -128,9 +127,7 @@ async fn a_token_that_is_present_is_proven_or_refused() {
     let alice = User::new("alice", [MASTERS]);
     config.tokens.insert("secret".to_owned(), alice.clone());
     config.tokens.insert("clé".to_owned(), alice);
-    let backend = Arc::new(Embedded::in_memory(Options::default()));
-    let server = Server::new(backend, config);
-    server.bootstrap().await.unwrap();
+    let server = with_config(config).await;
     const DENIED: &str = "401 Unauthorized";
     const ANONYMOUS: &str =
         "403 selfsubjectreviews.authentication.k8s.io is forbidden: User \"system:anonymous\"";

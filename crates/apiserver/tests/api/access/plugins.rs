@@ -1,16 +1,13 @@
 //! Admission plugins that are off by default or configured: what they change and refuse, in upstream's words.
 
-use std::sync::Arc;
-
 use allot_apiserver::Server;
 use allot_apiserver::config::{
     AdmissionOptions, Config, EventLimit, EventLimitKind, LimitedResource, Toleration,
     TolerationDefaults,
 };
-use allot_store::{Embedded, Options};
 use serde_json::{Value, json};
 
-use crate::admin;
+use crate::{admin, with_config};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const NAMESPACE: &str = "/api/v1/namespaces/default";
@@ -29,10 +26,7 @@ async fn server(plugin: &str, admission: AdmissionOptions) -> Server {
         admission,
         ..Config::default()
     };
-    let backend = Arc::new(Embedded::in_memory(Options::default()));
-    let server = Server::new(backend, config);
-    server.bootstrap().await.unwrap();
-    server
+    with_config(config).await
 }
 
 fn pod(name: &str, spec: Value) -> Value {

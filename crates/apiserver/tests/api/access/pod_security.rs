@@ -1,15 +1,14 @@
 //! Pod security as the administrator configures it: defaults of namespaces without labels, and exemptions.
 
-use std::sync::Arc;
-
 use allot_apiserver::Server;
 use allot_apiserver::config::pod_security::{Level, PodSecurity};
 use allot_apiserver::config::{AdmissionOptions, Config};
 use allot_apiserver::identity::{MASTERS, User};
-use allot_store::{Embedded, Options};
 use bytes::Bytes;
 use http_body_util::Full;
 use serde_json::{Value, json};
+
+use crate::with_config;
 
 async fn server() -> Server {
     let names = |name: &str| vec![name.to_owned()];
@@ -28,10 +27,7 @@ async fn server() -> Server {
         },
         ..Config::default()
     };
-    let backend = Arc::new(Embedded::in_memory(Options::default()));
-    let server = Server::new(backend, config);
-    server.bootstrap().await.unwrap();
-    server
+    with_config(config).await
 }
 
 /// The code of an answer, and its warning.

@@ -3,15 +3,13 @@
 use allot_apiserver::Server;
 use allot_apiserver::config::{AccountTokens, Config};
 use allot_apiserver::keys::{TokenKey, VerifyingKey};
-use allot_store::{Embedded, Options};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
-use std::sync::Arc;
 
-use crate::admin;
+use crate::{admin, with_config};
 
 const RSA: &[u8] = include_bytes!("../../keys/rsa.pem");
 const RSA_PUBLIC: &[u8] = include_bytes!("../../keys/rsa.pub.pem");
@@ -19,14 +17,12 @@ const P384: &[u8] = include_bytes!("../../keys/p384.pem");
 const ACCOUNT: &str = "/api/v1/namespaces/default/serviceaccounts/app";
 
 async fn server(account_tokens: AccountTokens) -> Server {
-    let backend = Arc::new(Embedded::in_memory(Options::default()));
     let config = Config {
         disabled_admission: vec!["ServiceAccount".to_owned()],
         account_tokens,
         ..Config::default()
     };
-    let server = Server::new(backend, config);
-    server.bootstrap().await.unwrap();
+    let server = with_config(config).await;
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     let account = json!({"metadata": {"name": "app"}});
     assert_eq!(admin(&server, "POST", accounts, account).await.0, 201);

@@ -1,14 +1,11 @@
 //! A request that does the work of two verbs takes the rights to both.
 
-use std::sync::Arc;
-
 use allot_apiserver::{Config, Server};
 use allot_model::features::{Features, Release};
-use allot_store::{Embedded, Options};
 use serde_json::{Value, json};
 
 use super::kit::{RBAC, allow, check};
-use crate::admin;
+use crate::{admin, with_config};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
@@ -182,9 +179,7 @@ async fn server_of(release: u8) -> Server {
         disabled_admission: vec!["ServiceAccount".to_owned()],
         ..Config::default()
     };
-    let server = Server::new(Arc::new(Embedded::in_memory(Options::default())), config);
-    server.bootstrap().await.unwrap();
-    server
+    with_config(config).await
 }
 
 #[tokio::test]
@@ -313,8 +308,7 @@ async fn owners_are_set_by_those_who_may_delete_and_finalize() {
         enabled_admission: vec!["OwnerReferencesPermissionEnforcement".to_owned()],
         ..Config::default()
     };
-    let server = Server::new(Arc::new(Embedded::in_memory(Options::default())), config);
-    server.bootstrap().await.unwrap();
+    let server = with_config(config).await;
     let plain = Server::in_memory().await.unwrap();
     let owned = |name: &str, block: bool| {
         let mut object = map(name);

@@ -31,7 +31,7 @@ fn knows(review: &Value) -> Option<(u16, String, Bytes)> {
 }
 
 async fn server_with(hook: &Hook, version: ReviewVersion, ttl: Duration) -> Server {
-    with(Config {
+    with_config(Config {
         token_webhook: Some(TokenWebhook {
             kubeconfig: Kubeconfig::read(&hook.kubeconfig()).unwrap(),
             version,
@@ -149,7 +149,7 @@ async fn answers_about_tokens_are_kept_by_audience() {
 /// A condition on the path must not be passed by writing the path otherwise.
 #[tokio::test]
 async fn anonymous_requests_are_for_the_paths_of_the_configuration() {
-    let server = with(Config {
+    let server = with_config(Config {
         anonymous: Anonymous::At(vec!["/livez".to_owned()]),
         authorization: vec![AuthorizationMode::AlwaysAllow],
         ..Config::default()

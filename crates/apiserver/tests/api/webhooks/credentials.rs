@@ -1,17 +1,14 @@
 //! How the server proves itself to admission webhooks.
 
-use std::sync::Arc;
-
 use allot_apiserver::Server;
 use allot_apiserver::config::{AdmissionOptions, Config, Credentials, WebhookOptions};
 use allot_apiserver::pki::Authority;
-use allot_store::{Embedded, Options};
 use serde_json::json;
 
 use super::{Hooks, MUTATING, VALIDATING, install, judge, map, webhook};
+use crate::with_config;
 
-/// A server that calls webhooks as the users in this text of a kubeconfig file; `FILES` in it is a directory with a
-/// certificate.
+/// A server that calls webhooks as the users in these texts of kubeconfig files, and the directory of the files.
 async fn server(mutating: &str, validating: &str) -> (Server, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let options = |name: &str, text: &str| {
@@ -31,9 +28,7 @@ async fn server(mutating: &str, validating: &str) -> (Server, tempfile::TempDir)
         },
         ..Config::default()
     };
-    let backend = Arc::new(Embedded::in_memory(Options::default()));
-    let server = Server::new(backend, config);
-    server.bootstrap().await.unwrap();
+    let server = with_config(config).await;
     (server, directory)
 }
 

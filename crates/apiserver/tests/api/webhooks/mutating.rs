@@ -1,17 +1,14 @@
 //! Webhooks that change objects.
 
-use std::sync::Arc;
-
 use allot_apiserver::Server;
 use allot_apiserver::config::Config;
 use allot_apiserver::registry::RuntimeConfig;
-use allot_store::{Embedded, Options};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::{Hooks, MAPS, MUTATING, install, map, response, webhook};
-use crate::admin;
+use crate::{admin, with_config};
 
 /// Adds a label with the number of labels that it sees, or what the path says.
 fn change(path: &str, review: &Value) -> Option<(u16, Value)> {
@@ -113,8 +110,7 @@ async fn webhooks_see_the_version_and_part_that_they_name() {
         runtime_config: RuntimeConfig::parse("resource.k8s.io/v1beta1=true").unwrap(),
         ..Config::default()
     };
-    let server = Server::new(Arc::new(Embedded::in_memory(Options::default())), config);
-    server.bootstrap().await.unwrap();
+    let server = with_config(config).await;
     let rule = |group: &str, version: &str, operation: &str, resource: &str| {
         json!({"rules": [
             {"apiGroups": [group], "apiVersions": [version], "operations": [operation], "resources": [resource]},

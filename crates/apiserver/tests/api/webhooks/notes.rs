@@ -14,7 +14,7 @@ use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 
 use super::{Hooks, MAPS, MUTATING, VALIDATING, install, response, webhook};
-use crate::admin;
+use crate::{admin, with_config};
 
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
 const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
@@ -44,14 +44,12 @@ async fn server(directory: &std::path::Path, level: &str) -> (Server, Arc<Audit>
     );
     let log = Log::open(&directory.join("log"), Rotation::default()).unwrap();
     let audit = Audit::new(Policy::parse(&policy).unwrap(), log);
-    let backend = allot_store::Embedded::in_memory(allot_store::Options::default());
     let config = Config {
         audit: Some(audit.clone()),
         disabled_admission: vec!["ServiceAccount".to_owned()],
         ..Config::default()
     };
-    let server = Server::new(Arc::new(backend), config);
-    server.bootstrap().await.unwrap();
+    let server = with_config(config).await;
     (server, audit)
 }
 

@@ -8,7 +8,8 @@ use allot_model::features::Feature;
 use serde_json::{Value, json};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::{pem, signer};
+use super::signer;
+use crate::builtin::pem;
 use crate::object::meta;
 use crate::registry::{Builtin, CLUSTER, Rules, UnsupportedField};
 use crate::table::format::{name, or_none};
@@ -141,10 +142,7 @@ mod tests {
     fn wrong(object: &Value) -> Vec<String> {
         let mut errors = ErrorList::new();
         validate(object, &mut errors);
-        let errors = errors.iter();
-        errors
-            .map(|it| format!("{}: {}", it.field, it.body()))
-            .collect()
+        errors.iter().map(ToString::to_string).collect()
     }
 
     #[test]

@@ -1,13 +1,16 @@
 //! Validation of the certificates that a signer has issued.
 
+use std::time::Duration;
+
 use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
+use allot_apimachinery::go_duration;
 use jiff::Timestamp;
 use serde_json::Value;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::keys::{self, bytes};
-use crate::builtin::certificates::pem;
+use crate::builtin::pem;
 use crate::validate::text;
 
 /// The most bytes of a chain.
@@ -163,7 +166,9 @@ fn times(
         return wrong("notAfter", end, detail);
     }
     let lifetime = until - from;
-    let shown = BadValue::raw(go_duration(lifetime));
+    let sign = if lifetime < 0 { "-" } else { "" };
+    let shown = go_duration(Duration::from_secs(lifetime.unsigned_abs()));
+    let shown = BadValue::raw(format!("{sign}{shown}"));
     if lifetime < SHORTEST {
         let detail = "leaf certificate lifetime must be >= 1 hour";
         return Err(Error::invalid(at, shown, detail));
@@ -190,14 +195,4 @@ fn times(
 /// A time as Go prints it.
 fn go_time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%d %H:%M:%S +0000 UTC").to_string()
-}
-
-/// Seconds as Go prints a duration.
-fn go_duration(seconds: i64) -> String {
-    let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    match (hours, minutes) {
-        (0, 0) => format!("{rest}s"),
-        (0, _) => format!("{minutes}m{rest}s"),
-        _ => format!("{hours}h{minutes}m{rest}s"),
-    }
 }

@@ -3,8 +3,9 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
-use x509_parser::pem::Pem;
+use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::builtin::pem::blocks;
 use crate::validate::text;
 
 const CERTIFICATE: &str = "CERTIFICATE";
@@ -15,8 +16,10 @@ pub(super) fn warnings(secret: &Value) -> Vec<String> {
     if text(secret, "type") != "kubernetes.io/tls" {
         return Vec::new();
     }
-    let data = |key: &str| STANDARD.decode(text(&secret["data"], key));
-    let [certificate, key] = ["tls.crt", "tls.key"].map(|key| data(key).unwrap_or_default());
+    let [certificate, key] = ["tls.crt", "tls.key"].map(|key| {
+        let data = STANDARD.decode(text(&secret["data"], key));
+        String::from_utf8_lossy(&data.unwrap_or_default()).into_owned()
+    });
     let error = load(&certificate, &key).err();
     error.iter().map(ToString::to_string).collect()
 }
@@ -47,7 +50,7 @@ enum KeyPairError {
 }
 
 /// Checks that a certificate and its key can be loaded, as Go's `tls.X509KeyPair`.
-fn load(certificate: &[u8], key: &[u8]) -> Result<(), KeyPairError> {
+fn load(certificate: &str, key: &str) -> Result<(), KeyPairError> {
     let found = blocks(certificate);
     let Some(first) = found.iter().find(|block| block.label == CERTIFICATE) else {
         let types: Vec<&str> = found.iter().map(|block| block.label.as_str()).collect();
@@ -67,18 +70,13 @@ fn load(certificate: &[u8], key: &[u8]) -> Result<(), KeyPairError> {
             types => KeyPairError::NoKey(types.join(" ")),
         });
     };
-    let parsed = first.parse_x509();
+    let parsed = X509Certificate::from_der(&first.data);
     parsed.map_err(|_| KeyPairError::Certificate)?;
     // Every encoding of a private key is an ASN.1 sequence.
-    match key.contents.first() {
+    match key.data.first() {
         Some(0x30) => Ok(()),
         _ => Err(KeyPairError::Key),
     }
-}
-
-/// The PEM blocks of a text. Malformed ones are skipped, as Go does.
-fn blocks(text: &[u8]) -> Vec<Pem> {
-    Pem::iter_from_buffer(text).filter_map(Result::ok).collect()
 }
 
 #[cfg(test)]
@@ -118,13 +116,13 @@ mod tests {
             (&certificate, &key, "x509: malformed certificate"),
         ];
         for (certificate, key, text) in cases {
-            let error = load(certificate.as_bytes(), key.as_bytes()).unwrap_err();
+            let error = load(certificate, key).unwrap_err();
             let error = error.to_string();
             assert!(error.contains(text), "{error}");
         }
         let other = block("X");
         assert_eq!(
-            load(other.as_bytes(), b"").unwrap_err().to_string(),
+            load(&other, "").unwrap_err().to_string(),
             "tls: failed to find \"CERTIFICATE\" PEM block in certificate input after skipping PEM blocks of the following types: [X]"
         );
     }

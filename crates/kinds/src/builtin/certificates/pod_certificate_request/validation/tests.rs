@@ -16,10 +16,7 @@ const P384: &str = "MIH3MH8CAQAwADB2MBAGByqGSM49AgEGBSuBBAAiA2IABKdra6IX8lnmP/Zx
 const RSA_2048: &str = "MIICRTCCAS0CAQAwADCCASIwDQYJKoZIhvcNAQEBBQADggEPADCCAQoCggEBAKaPRGclASbQUTaxF4rcarrIoKzCH+875CHPQTlWnq96MJkBtCDoCpCwoHaS32xzfyZI1hkwWdLzW7VAkyGpvQjeSs93UDInUj10N1em71o4ZP8MgdTwTSK/h/KOa9gJYqsD0wR3pGnSDQDQpxom6SiPRa3Ge2cevF/BLCx8ehEQxZ7Ob5XFyOU/X6in5/f5LUVjQOitX4TWOx44MPCqtPYHRwzxyruhOjXH4h4tk4QKIKXOwbsTiJfXCsuRIRNpzgz2n5kbDm24l1ikSVz4sURzXusrQPfVqCdMLedAYa5h4dxjCvUOpDnECHfgsXZyP4651fqUG1DD1LZekzxu/7sCAwEAAaAAMA0GCSqGSIb3DQEBCwUAA4IBAQCA/3nvBjFAWIl+OW95IQ9QGUP0ZhmI4Q8KDHrKD+w5psNAtg0rOgwP/G+s0wtRHtWihHnIjqSndFDyV5MD3JlF4zOchqYJmH6ygemCY465IvqRdiWV+kJGA8QqC4MGi0+Dr1cBYZTBNTHjHGkBlJll3PSgFvRSsTKt6eD/HvGrObKxf+iyos3BSl6Yz9SeDFExtynVlNbyze+hbKZe0hX/3Lun6mMVZEPo0RXlf2800z5uS38Yv9ZTqyAkf4fWYPD/4zfEP1gN4rmeuL/HhMKy3VPrPc5PD/c0lShEpUqoAUX9vVqwqh0Ni0Q2r/NuF0//xT3mOfLuf1JRMX5RK0Xt";
 
 fn texts(errors: &ErrorList) -> Vec<String> {
-    let errors = errors.iter();
-    errors
-        .map(|it| format!("{}: {}", it.field, it.body()))
-        .collect()
+    errors.iter().map(ToString::to_string).collect()
 }
 
 fn created(change: &Value) -> Vec<String> {
