@@ -17,7 +17,7 @@ use kube::{Client, ResourceExt};
 use crate::config::{Config, ImageMode};
 use crate::error::Error;
 use crate::events::{Kind, Recorder};
-use crate::shim::spec::{ImageConfig, RootFs};
+use crate::spec::{COPY, ImageConfig, RootFs};
 
 mod delegated;
 mod garbage;
@@ -27,9 +27,6 @@ mod secrets;
 
 pub(crate) use delegated::Delegated;
 pub(crate) use garbage::{Request as CollectionRequest, collect};
-
-/// Where the copy of an image is below the directory of its container, where layers cannot be laid over each other.
-pub(crate) const COPY: &str = "image";
 
 /// The image name of the host's files, unless images are required.
 const HOST: &str = "host";

@@ -14,6 +14,7 @@ mod security;
 pub(crate) mod staged;
 
 pub use adjusted::Adjusted;
+pub(crate) use root::COPY;
 pub use root::{ImageConfig, Mount, RootFs};
 pub use security::{Confinement, Limits, PodLimits, Seccomp, Security};
 

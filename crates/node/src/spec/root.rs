@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+/// Where the copy of an image is below the directory of its container, where layers cannot be laid over each other.
+pub(crate) const COPY: &str = "image";
+
 /// A root directory: that of an image, or else programs and libraries of the host from an allow-list.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RootFs {

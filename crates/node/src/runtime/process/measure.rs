@@ -6,9 +6,9 @@ use jiff::Timestamp;
 
 use super::Container;
 use crate::disk;
-use crate::images::COPY;
 use crate::oci;
 use crate::runtime::{Measured, Written};
+use crate::spec::COPY;
 
 /// Measures containers in their cgroups.
 pub(super) fn usage(running: Vec<(String, Container)>) -> Vec<Measured> {
