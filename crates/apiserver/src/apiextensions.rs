@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use allot_schema::definition;
 use allot_store::{Entry, Error as StoreError, Expect, ListOptions, Write};
@@ -21,6 +22,8 @@ const GROUP: &str = "apiextensions.k8s.io";
 const PLURAL: &str = "customresourcedefinitions";
 /// The store collection of CRDs.
 const COLLECTION: &str = "apiextensions.k8s.io/customresourcedefinitions";
+/// The time to the next attempt after an error of the store, such as a full disk.
+const STORE_RETRY: Duration = Duration::from_secs(1);
 
 /// Serves the existing CRDs and starts to follow changes.
 ///
@@ -35,11 +38,13 @@ pub async fn start(core: Arc<ServerState>) -> Result<()> {
         // A watch that fell behind is restarted; the list contains the missed changes.
         while let Ok(mut watcher) = core.backend.watch(COLLECTION, "", from) {
             loop {
-                if let Err(error) = state.sync(&core).await {
+                let synced = state.sync(&core).await;
+                if let Err(error) = &synced {
                     tracing::warn!(%error, "following custom resource definitions");
                 }
                 let ended = tokio::select! {
                     () = core.shutdown.cancelled() => return,
+                    () = tokio::time::sleep(STORE_RETRY), if synced.is_err() => None,
                     () = state.instances.changed(&core) => None,
                     changes = watcher.changes() => Some(changes),
                 };
@@ -99,59 +104,67 @@ impl State {
             }
         }
         self.instances.0.clear();
+        let mut accepted = Vec::new();
         for index in 0..entries.len() {
-            let (entry, value) = &entries[index];
-            if value["metadata"]["deletionTimestamp"].is_string() {
-                self.finish(core, entry, value).await?;
+            let value = &entries[index].1;
+            let is_accepted = value["spec"]["names"] == value["status"]["acceptedNames"]
+                && definition::is_true(value, "Established");
+            if is_accepted || is_deleted(value) {
                 continue;
             }
             let mut new = value.clone();
-            let others = entries
-                .iter()
-                .enumerate()
-                .filter(|(other, _)| *other != index)
-                .map(|(_, (_, value))| value);
-            if new["spec"]["names"] != new["status"]["acceptedNames"]
-                || !definition::is_true(&new, "Established")
-            {
-                definition::accept_names(&mut new, others, &object::now());
-            }
+            let others = entries.iter().enumerate();
+            let others = others.filter(|(other, _)| *other != index);
+            definition::accept_names(
+                &mut new,
+                others.map(|(_, (_, value))| value),
+                &object::now(),
+            );
             if new != *value {
-                let write = Write::put(
-                    COLLECTION,
-                    &*entry.key,
-                    Expect::Revision(entry.revision),
-                    own_objects::status_draft(&core.registry.load(), GROUP, PLURAL, entry, &new)?,
-                )
-                // Objects of a CRD that is not served cannot be deleted, so deletions depend on this write.
-                .frees(true);
-                match core.backend.commit(write).await {
-                    Ok(written) => entries[index] = (written, new),
-                    // The CRD was changed concurrently; the watch reports the change.
-                    Err(StoreError::Conflict(_) | StoreError::NotFound) => {}
-                    Err(error) => return Err(error.into()),
-                }
+                let before = std::mem::replace(&mut entries[index].1, new);
+                accepted.push((index, before));
             }
         }
-        self.publish(
-            core,
-            entries
-                .iter()
-                .map(|(entry, value)| (entry.key.to_string(), value)),
-        );
+        // A client that reads of an established CRD may use its objects at once, so they are served before. So are those
+        // of a deleted one in their last state, which refuses new objects, before they are deleted.
+        self.publish(core, &entries);
+        let mut is_current = true;
+        for (index, before) in accepted {
+            let (entry, new) = &entries[index];
+            let draft = own_objects::status_draft(&core.registry.load(), GROUP, PLURAL, entry, new);
+            let write = Write::put(
+                COLLECTION,
+                &*entry.key,
+                Expect::Revision(entry.revision),
+                draft?,
+            )
+            // Objects of a CRD that is not served cannot be deleted, so deletions depend on this write.
+            .frees(true);
+            match core.backend.commit(write).await {
+                Ok(written) => entries[index].0 = written,
+                // The CRD was changed concurrently; the watch reports the change.
+                Err(StoreError::Conflict(_) | StoreError::NotFound) => {
+                    entries[index].1 = before;
+                    is_current = false;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if !is_current {
+            self.publish(core, &entries);
+        }
+        for (entry, value) in entries.iter().filter(|(_, value)| is_deleted(value)) {
+            self.finish(core, entry, value).await?;
+        }
         crate::apiservices::sync(core).await
     }
 
     /// Adds the established resources to the registry and removes all other custom resources.
-    fn publish<'a>(
-        &mut self,
-        core: &ServerState,
-        definitions: impl Iterator<Item = (String, &'a Value)>,
-    ) {
+    fn publish(&mut self, core: &ServerState, definitions: &[(Arc<Entry>, Value)]) {
         let mut current = HashMap::new();
-        for (key, value) in
-            definitions.filter(|(_, value)| definition::is_true(value, "Established"))
-        {
+        let established = |(_, value): &&(_, Value)| definition::is_true(value, "Established");
+        for (entry, value) in definitions.iter().filter(established) {
+            let key = entry.key.to_string();
             let terminating = definition::is_true(value, "Terminating");
             let basis = json!([value["spec"], value["status"]["acceptedNames"], terminating]);
             let made = match self.compiled.remove(&key) {
@@ -259,6 +272,11 @@ impl State {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Whether a CRD is being deleted.
+fn is_deleted(value: &Value) -> bool {
+    !meta(value, "deletionTimestamp").is_empty()
 }
 
 /// Deletes all objects of a collection; objects with finalizers get a deletion timestamp. Returns the number of

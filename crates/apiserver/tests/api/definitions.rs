@@ -343,3 +343,35 @@ async fn a_watch_ends_when_its_definition_changes_or_goes() {
     let rest = rest.expect("the watch ends").unwrap().to_bytes();
     assert!(rest.starts_with(b"{\"type\":\"DELETED\""), "{rest:?}");
 }
+
+/// A definition was established a moment before its objects were served: a client that waited for it got 404.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_objects_of_an_established_definition_are_served() {
+    let server = Server::in_memory().await.unwrap();
+    for number in 0..20 {
+        let group = format!("d{number}.example.com");
+        let mut definition = definition(&json!({"color": {"type": "string"}}));
+        definition["metadata"]["name"] = format!("gadgets.{group}").into();
+        definition["spec"]["group"] = group.as_str().into();
+        let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        let (code, answer) = admin(&server, "POST", definitions, definition).await;
+        assert_eq!(code, 201, "{answer}");
+        let named = format!("{definitions}/gadgets.{group}");
+        let established = async {
+            loop {
+                let definition = admin(&server, "GET", &named, Value::Null).await.1;
+                let conditions = definition["status"]["conditions"].as_array();
+                let is_true = |it: &Value| it["type"] == "Established" && it["status"] == "True";
+                if conditions.is_some_and(|all| all.iter().any(is_true)) {
+                    return;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        let established = tokio::time::timeout(PATIENCE, established).await;
+        established.expect("the definition is established");
+        let objects = format!("/apis/{group}/v1/gadgets");
+        let (code, answer) = admin(&server, "GET", &objects, Value::Null).await;
+        assert_eq!(code, 200, "{answer}");
+    }
+}
