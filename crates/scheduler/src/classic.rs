@@ -29,6 +29,7 @@ use k8s_openapi::api::core::v1::{Pod, PodResourceClaimStatus};
 use rustc_hash::FxHashMap;
 
 use crate::pod::claims::{ResolveError, claim_key};
+pub(crate) use crate::pod::key_of;
 use crate::pod::{Key, PodInfo, Uid};
 use allot_reflector::{Observed, api_message};
 
@@ -293,14 +294,6 @@ fn is_owner(pod: &str, claim: &ResourceClaim) -> bool {
     owners
         .into_iter()
         .any(|o| o.controller == Some(true) && o.uid == pod)
-}
-
-/// Namespace and name out of an object's metadata.
-pub(crate) fn key_of(meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> Key {
-    Key::new(
-        meta.namespace.as_deref().unwrap_or_default(),
-        meta.name.as_deref().unwrap_or_default(),
-    )
 }
 
 #[cfg(test)]

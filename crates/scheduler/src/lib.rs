@@ -28,7 +28,6 @@
 pub mod plugins;
 
 pub mod actions;
-pub mod assume_cache;
 pub mod attempt;
 pub mod cache;
 pub mod classic;
@@ -42,26 +41,22 @@ pub mod hints;
 mod limit;
 pub mod message;
 pub mod metrics;
-pub mod node;
 pub mod nominations;
 pub mod observe;
-pub mod pod;
 pub mod podgroups;
 pub mod preemption;
 pub mod queue;
-pub mod resources;
 #[allow(clippy::disallowed_methods, reason = "gives the core its time")]
 mod run;
-pub mod selectors;
 pub mod sources;
 pub mod status;
 pub mod storage;
 pub mod taint_rules;
-pub mod version;
 pub mod watched;
 #[allow(clippy::disallowed_methods, reason = "times and names of events")]
 pub mod writer;
 
+pub use allot_framework::{assume_cache, node, pod, resources, selectors, version};
 pub use config::Config;
 pub use metrics::Metrics;
 pub use run::{Error, run, run_with_metrics};

@@ -7,9 +7,9 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use rustc_hash::FxHashSet;
 
 use super::{Core, Time};
-use crate::classic::key_of;
 use crate::framework::Plugin;
 use crate::hints::ClusterEvent;
+use crate::pod::key_of;
 use crate::preemption::Budget;
 use allot_reflector::Observed;
 

@@ -7,9 +7,9 @@ use k8s_openapi::api::storage::v1::{
 };
 use kube::ResourceExt;
 
-use crate::classic::key_of;
 use crate::core::{Core, Time};
 use crate::hints::ClusterEvent;
+use crate::pod::key_of;
 use crate::storage::{self, Attachment, Capacity, Class, Volume, VolumeClaim};
 use allot_reflector::Observed;
 

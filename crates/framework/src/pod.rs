@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{
     NodeAllocatableResourceClaimStatus, Pod, PodAffinityTerm, PodResourceClaimStatus, PodSpec,
     PodStatus, Toleration, WeightedPodAffinityTerm,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::resources::{self, Resources, node_allocatable};
 use crate::selectors::LabelMap;
@@ -48,6 +49,14 @@ impl std::fmt::Display for Key {
             write!(f, "{}/{}", self.namespace, self.name)
         }
     }
+}
+
+/// Namespace and name out of an object's metadata.
+pub fn key_of(meta: &ObjectMeta) -> Key {
+    Key::new(
+        meta.namespace.as_deref().unwrap_or_default(),
+        meta.name.as_deref().unwrap_or_default(),
+    )
 }
 
 /// Identity of an object over its life; a deleted and re-created object has another one.
