@@ -137,6 +137,16 @@ pub fn spdy(data: &[u8]) {
     allot_node::fuzzing::spdy(data);
 }
 
+/// Frames of WebSocket, with channels.
+pub fn websocket(data: &[u8]) {
+    allot_node::fuzzing::websocket(data);
+}
+
+/// Answers of drivers by gRPC.
+pub fn driver(data: &[u8]) {
+    allot_node::fuzzing::driver(data);
+}
+
 /// Checkpoints of the node agent.
 pub fn checkpoint(data: &[u8]) {
     let Ok(directory) = tempfile::tempdir() else {

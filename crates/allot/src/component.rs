@@ -16,12 +16,19 @@ pub use client::{Watches, client, config, connect, of_context, read_kubeconfig, 
 pub use failure::failure;
 pub use serving::SecureServing;
 
+/// While all threads are busy, one looks after so many turns of tasks which connections have input. Turns that encrypt a piece
+/// of a large answer are long, and requests of others wait unseen meanwhile.
+const INPUT_AFTER: u32 = 16;
+
 /// Runs a component until it ends or the process is asked to stop; a second signal ends it without waiting.
 pub fn block_on<F, T>(component: impl FnOnce(CancellationToken) -> F) -> anyhow::Result<T>
 where
     F: Future<Output = anyhow::Result<T>>,
 {
-    let runtime = tokio::runtime::Runtime::new()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .event_interval(INPUT_AFTER)
+        .build()?;
     let result = runtime.block_on(async {
         let shutdown = CancellationToken::new();
         let stopped = shutdown.clone();

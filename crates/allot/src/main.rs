@@ -119,8 +119,13 @@ impl Command {
 fn main() -> ExitCode {
     // The container shim is internal, and must run before any thread is started.
     let mut args = std::env::args_os().skip(1);
-    if args.next().is_some_and(|arg| arg == "node-shim") {
+    let first = args.next();
+    if first.as_ref().is_some_and(|arg| arg == "node-shim") {
         allot_node::shim::main(args);
+    }
+    // Before the flags are read, which takes memory.
+    if first.is_some_and(|arg| arg == "node") {
+        allot_node::go_without_huge_pages();
     }
     if let Some(ended) = plugin::run_if_called() {
         return ended;

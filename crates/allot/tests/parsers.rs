@@ -24,7 +24,8 @@ macro_rules! targets {
 }
 
 targets!(
-    parsers: cdi, certificate, checkpoint, credentials, hpack, layer, manifest, patch, protobuf, record, request, selector, spdy, token, yaml,
+    parsers: cdi, certificate, checkpoint, credentials, driver, hpack, layer, manifest, patch, protobuf, record, request, selector, spdy, token,
+    websocket, yaml,
 );
 
 targets!(entry: allocator, cel, quantity);

@@ -21,8 +21,9 @@ pub const STREAM_BUFFERS: usize = 512 << 10;
 pub const STREAM_QUEUE: usize = STREAM_BUFFERS - 2 * CHUNK;
 /// Bytes of answers that one connection may hold until its client reads them, beside those that count for a budget.
 pub const UNREAD: usize = 64 << 10;
-/// Pieces of an answer that are created before other tasks on the same thread run.
-pub const BURST: usize = 4;
+/// Pieces of an answer that are created before other tasks on the same thread run. Encrypting and sending a piece takes
+/// about a tenth of a millisecond: each task of hundreds that send large answers makes all others wait for that time.
+pub const BURST: usize = 1;
 /// How much of a body that no handler has read is read and thrown away, so that the client gets to see the answer.
 pub const DISCARD_BYTES: usize = 16 << 20;
 /// How long that may take.

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use allot_certificates::roots::Roots;
 use allot_certificates::{AnyServer, Trust};
@@ -16,6 +17,7 @@ use rustls::crypto::CryptoProvider;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
 
 use crate::body::Body;
@@ -31,6 +33,9 @@ const TRUSTED: [&str; 4] = [
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 ];
+
+/// How long the ends of a stream may take to be told that it has ended.
+const FAREWELL: Duration = Duration::from_secs(5);
 
 /// An error of a connection in Go's wording.
 pub(crate) fn in_go(error: &io::Error) -> String {
@@ -190,15 +195,35 @@ pub(crate) fn switch(
             Ok(both) => both,
             Err(error) => return tracing::debug!(%error, "upgrade failed"),
         };
-        let (mut client, mut server) = (TokioIo::new(client), TokioIo::new(server));
+        let (client, server) = (TokioIo::new(client), TokioIo::new(server));
         tokio::select! {
-            copied = tokio::io::copy_bidirectional(&mut client, &mut server) => {
-                if let Err(error) = copied {
-                    tracing::debug!(%error, "stream ended");
-                }
-            }
+            () = join(client, server) => {}
             () = shutdown.cancelled() => {}
         }
     });
     answer
 }
+
+/// Passes bytes in both directions until one of them ends, as kube-apiserver does: a server that stays silent would not show
+/// that its client has left, and would be kept with its place and its share as long as it is silent.
+async fn join<A, B>(client: A, server: B)
+where
+    A: AsyncRead + AsyncWrite,
+    B: AsyncRead + AsyncWrite,
+{
+    let (mut from_client, mut to_client) = tokio::io::split(client);
+    let (mut from_server, mut to_server) = tokio::io::split(server);
+    let copied = tokio::select! {
+        copied = tokio::io::copy(&mut from_client, &mut to_server) => copied,
+        copied = tokio::io::copy(&mut from_server, &mut to_client) => copied,
+    };
+    if let Err(error) = copied {
+        tracing::debug!(%error, "stream ended");
+    }
+    // Both get what was passed on, and learn that nothing follows. One that does not read is not waited for.
+    let end = async { tokio::join!(to_client.shutdown(), to_server.shutdown()) };
+    let _late = tokio::time::timeout(FAREWELL, end).await;
+}
+
+#[cfg(test)]
+mod tests;

@@ -17,6 +17,10 @@ pub type Body = UnsyncBoxBody<Bytes, Infallible>;
 /// The response to a request of the page.
 pub type Answer = Response<Body>;
 
+/// Marks an answer that only readers get: the connection is not a stranger's.
+#[derive(Debug, Clone, Copy)]
+pub struct ForReader;
+
 /// Only this server's own files, nothing inline, nothing embedded, and no strings interpreted as
 /// markup.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \

@@ -11,7 +11,7 @@ use http_body_util::{BodyExt as _, Limited};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-use crate::answer::{self, Answer};
+use crate::answer::{self, Answer, ForReader};
 use crate::guard::{Login, Pass, Refusal};
 use crate::query::{Query, name};
 use crate::upstream::{Failed, get, reader};
@@ -39,7 +39,13 @@ where
         Ok(pass) => pass,
         Err(refusal) => return refused(refusal),
     };
-    match pass {
+    // The guard has compared the cookie. What a bearer token is worth only the API server knows, and a stream begins before that
+    // has answered.
+    let mut for_reader = match &pass {
+        Pass::File(_) | Pass::Data { .. } => dashboard.guard.login() == Login::Link,
+        Pass::Enter { .. } | Pass::Move { .. } => false,
+    };
+    let mut answer = match pass {
         Pass::Enter { cookie, to } => {
             let mut answer = answer::whole(StatusCode::SEE_OTHER, "text/plain", "");
             for (name, value) in [(SET_COOKIE, cookie), (LOCATION, to)] {
@@ -77,13 +83,20 @@ where
             // A mistake of ours is an error of this request, and not the end of the connection.
             let data = std::panic::AssertUnwindSafe(data).catch_unwind();
             match tokio::time::timeout(PATIENCE, data).await {
-                Ok(Ok(Ok(answer))) => answer,
+                Ok(Ok(Ok(answer))) => {
+                    for_reader |= path != "watch";
+                    answer
+                }
                 Ok(Ok(Err(error))) => failed(&error),
                 Ok(Err(_)) => failed(&Failed::Unreadable("it was not understood")),
                 Err(_) => failed(&Failed::Late),
             }
         }
+    };
+    if for_reader {
+        answer.extensions_mut().insert(ForReader);
     }
+    answer
 }
 
 fn refused(refusal: Refusal) -> Answer {
@@ -207,4 +220,4 @@ async fn explain(
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

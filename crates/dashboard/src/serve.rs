@@ -1,19 +1,23 @@
 //! Connections.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::answer::ForReader;
 use crate::{Dashboard, api};
 
-/// Limit of open connections; further ones wait to be accepted.
+/// Limit of open connections. For a further one the oldest is closed that has not proven to be a reader's; it waits if there
+/// is none.
 const CONNECTIONS: usize = 128;
 /// For a TLS handshake, and for the head of a request; a connection without requests ends after the same time.
 const HEAD: Duration = Duration::from_secs(20);
@@ -24,10 +28,52 @@ const AGE: Duration = Duration::from_secs(1200);
 /// After the system refused to accept.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// The connections that have not proven to be a reader's, the oldest first: programs that reach the port could otherwise keep
+/// the readers out.
+#[derive(Default)]
+struct Strangers(Mutex<BTreeMap<u64, CancellationToken>>);
+
+impl Strangers {
+    /// Ends the oldest one, if there is one.
+    fn end_oldest(&self) {
+        if let Some((_, end)) = self.0.lock().pop_first() {
+            end.cancel();
+        }
+    }
+}
+
+/// A connection among the strangers, until it proves to be a reader's or ends.
+#[derive(Clone)]
+struct Stranger(Arc<Known>);
+
+struct Known {
+    number: u64,
+    among: Arc<Strangers>,
+}
+
+impl Stranger {
+    fn new(number: u64, among: &Arc<Strangers>, end: CancellationToken) -> Self {
+        among.0.lock().insert(number, end);
+        let among = among.clone();
+        Self(Arc::new(Known { number, among }))
+    }
+
+    /// An answer went to a reader.
+    fn is_reader(&self) {
+        self.0.among.0.lock().remove(&self.0.number);
+    }
+}
+
+impl Drop for Known {
+    fn drop(&mut self) {
+        self.among.0.lock().remove(&self.number);
+    }
+}
+
 /// Serves until `stop`, without TLS: for this machine alone, or behind a server that speaks TLS.
 pub async fn serve(dashboard: Arc<Dashboard>, listener: TcpListener, stop: CancellationToken) {
-    accept(listener, stop, move |stream| {
-        connection(dashboard.clone(), stream)
+    accept(listener, stop, move |stream, stranger| {
+        connection(dashboard.clone(), stream, stranger)
     })
     .await;
 }
@@ -42,11 +88,11 @@ pub async fn serve_tls<S, F>(
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     F: Future<Output = Option<S>> + Send + 'static,
 {
-    accept(listener, stop, move |stream| {
+    accept(listener, stop, move |stream, stranger| {
         let (handshake, dashboard) = (handshake(stream), dashboard.clone());
         async move {
             if let Ok(Some(stream)) = tokio::time::timeout(HEAD, handshake).await {
-                connection(dashboard, stream).await;
+                connection(dashboard, stream, stranger).await;
             }
         }
     })
@@ -56,33 +102,44 @@ pub async fn serve_tls<S, F>(
 async fn accept<F>(
     listener: TcpListener,
     stop: CancellationToken,
-    serve: impl Fn(TcpStream) -> F + Send,
+    serve: impl Fn(TcpStream, Stranger) -> F + Send,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
     let open = Arc::new(Semaphore::new(CONNECTIONS));
+    let strangers = Arc::new(Strangers::default());
     // Dropped at the end, and all connections with it.
     let mut connections = JoinSet::new();
-    loop {
+    for number in 0.. {
         let accepted = async {
-            let permit = open.clone().acquire_owned().await.ok()?;
-            Some((listener.accept().await, permit))
+            let accepted = listener.accept().await;
+            if open.available_permits() == 0 {
+                strangers.end_oldest();
+            }
+            (accepted, open.clone().acquire_owned().await)
         };
-        let accepted = tokio::select! {
-            () = stop.cancelled() => return,
-            accepted = accepted => accepted,
-            _ = connections.join_next(), if !connections.is_empty() => continue,
+        let mut accepted = std::pin::pin!(accepted);
+        let (accepted, permit) = loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                accepted = accepted.as_mut() => break accepted,
+                _ = connections.join_next(), if !connections.is_empty() => {}
+            }
         };
-        match accepted {
-            None => return,
-            Some((Ok((stream, _)), permit)) => {
-                let connection = serve(stream);
+        match (accepted, permit) {
+            (_, Err(_)) => return,
+            (Ok((stream, _)), Ok(permit)) => {
+                let end = CancellationToken::new();
+                let connection = serve(stream, Stranger::new(number, &strangers, end.clone()));
                 connections.spawn(async move {
-                    let _ended = tokio::time::timeout(AGE, connection).await;
+                    tokio::select! {
+                        () = end.cancelled() => {}
+                        _ended = tokio::time::timeout(AGE, connection) => {}
+                    }
                     drop(permit);
                 });
             }
-            Some((Err(error), _)) => {
+            (Err(error), _) => {
                 tracing::warn!(%error, "accept failed");
                 tokio::time::sleep(PAUSE).await;
             }
@@ -93,10 +150,18 @@ async fn accept<F>(
 async fn connection(
     dashboard: Arc<Dashboard>,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    stranger: Stranger,
 ) {
     let service = service_fn(move |request| {
         let answer = api::answer(dashboard.clone(), request);
-        async move { Ok::<_, std::convert::Infallible>(answer.await) }
+        let stranger = stranger.clone();
+        async move {
+            let answer = answer.await;
+            if answer.extensions().get::<ForReader>().is_some() {
+                stranger.is_reader();
+            }
+            Ok::<_, std::convert::Infallible>(answer)
+        }
     });
     // A browser that hangs up has its reasons.
     let _ended = hyper::server::conn::http1::Builder::new()
@@ -106,3 +171,6 @@ async fn connection(
         .serve_connection(TokioIo::new(stream), service)
         .await;
 }
+
+#[cfg(test)]
+mod tests;

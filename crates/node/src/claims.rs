@@ -17,6 +17,7 @@ use crate::resource_api::{ResourceApi, Served};
 
 mod cache;
 mod call;
+mod driver;
 mod error;
 mod fetch;
 mod names;
@@ -27,6 +28,7 @@ mod tests;
 pub(crate) use cache::fuzz as fuzz_checkpoint;
 pub(crate) use cache::{Cache, ClaimInfo, Device, Key};
 use call::ClaimToPrepare;
+pub(crate) use driver::fuzz as fuzz_driver;
 pub(crate) use error::ClaimError;
 use fetch::FetchedClaim;
 pub(crate) use names::containers;

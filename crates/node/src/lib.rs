@@ -45,6 +45,7 @@ mod frames;
 #[doc(hidden)]
 pub mod fuzzing;
 mod hooks;
+mod huge_pages;
 mod images;
 mod interfaces;
 mod manifests;
@@ -76,6 +77,7 @@ pub use config::{
     NetworkSettings, PodNetwork, RuntimeKind, SimulatedSlices, Tls,
 };
 pub use error::{Error, PathError, is_refused_by_admission};
+pub use huge_pages::go_without as go_without_huge_pages;
 pub use nri::check_nri;
 pub use plugins::{ANY_OTHER, REGISTERED_DRIVERS, UNHEALTHY};
 pub use pressure::{EVICTION_HARD, Eviction, Reclaims, ThresholdError, Thresholds};

@@ -37,6 +37,8 @@ mod tls;
 mod usage;
 mod websocket;
 
+pub(crate) use websocket::fuzz as fuzz_websocket;
+
 use access::{Access, User};
 use connections::{Connection, HEAD};
 use query::Query;

@@ -49,6 +49,7 @@ pub fn leave_keyring() {
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ! {
     // A process that waits for the end of a pipe which the agent inherited must not wait for the containers.
     sys::close_inherited();
+    crate::huge_pages::restore();
     let args: Vec<OsString> = args.into_iter().collect();
     let code = match args
         .iter()

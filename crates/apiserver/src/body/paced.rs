@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Content, Held};
 use crate::answers::Counters;
-use crate::limits::CHUNK;
+use crate::limits::{BURST, CHUNK};
 use crate::unread::{Account, Stream};
 
 /// The pace of a reader.
@@ -47,6 +47,8 @@ struct State {
     held: Vec<Held>,
     /// The number of pieces that the reader has received.
     taken: u64,
+    /// Of a complete body, those since others had their turn.
+    burst: usize,
     /// The reader waits for the content, not the other way round.
     waiting: bool,
     /// The reader has lost the rest.
@@ -74,6 +76,7 @@ pub(super) fn start(
             content: Some(content),
             held,
             taken: 0,
+            burst: 0,
             waiting: false,
             given_up: false,
         }),
@@ -102,7 +105,14 @@ impl MonitoredBody {
         }
         let next = match &mut state.content {
             None => Poll::Ready(None),
+            // Others get their turn, as with answers that are made in pieces.
+            Some(Content::Whole(Some(_))) if state.burst == BURST => {
+                state.burst = 0;
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             Some(Content::Whole(Some(bytes))) if bytes.len() > CHUNK => {
+                state.burst += 1;
                 Poll::Ready(Some(Ok(bytes.split_to(CHUNK))))
             }
             Some(content) => content.poll_next(context),

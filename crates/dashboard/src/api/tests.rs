@@ -9,10 +9,13 @@ use super::*;
 use crate::{Config, Explain};
 
 /// The requests to the API server: method, target, and Authorization.
-type Asked = Arc<Mutex<Vec<(String, String, Option<String>)>>>;
+pub(crate) type Asked = Arc<Mutex<Vec<(String, String, Option<String>)>>>;
 
 /// A dashboard in front of an API server with these answers, selected by a part of the target.
-fn dashboard(login: Login, answers: &'static [(&str, u16, &str)]) -> (Arc<Dashboard>, Asked) {
+pub(crate) fn dashboard(
+    login: Login,
+    answers: &'static [(&str, u16, &str)],
+) -> (Arc<Dashboard>, Asked) {
     let asked = Asked::default();
     let log = asked.clone();
     let service = tower::service_fn(move |request: Request<KubeBody>| {

@@ -20,7 +20,7 @@ use crate::plugins::{Plugin, Service};
 /// Bytes of an answer; a larger one fails the call. A device takes a few hundred at most, and a claim has 32 by the API.
 const LARGEST: usize = 1 << 20;
 /// Devices of an answer, with their CDI IDs and requests: what containers of the pod are searched for later.
-const MOST: usize = 16_384;
+pub(super) const MOST: usize = 16_384;
 
 /// A driver gets this long for one call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(45);
@@ -38,8 +38,9 @@ pub(crate) struct ClaimToPrepare {
 }
 
 /// UID, error if any, and the prepared devices.
-type Answer = (String, String, Vec<Device>);
-type Call = fn(Channel, Vec<ClaimToPrepare>) -> BoxFuture<'static, Result<Vec<Answer>, Status>>;
+pub(super) type Answer = (String, String, Vec<Device>);
+pub(super) type Call =
+    fn(Channel, Vec<ClaimToPrepare>) -> BoxFuture<'static, Result<Vec<Answer>, Status>>;
 
 /// A version of the service.
 pub(super) struct Version {
@@ -208,6 +209,13 @@ single!(
     cdi_devices,
     |claim: ClaimToPrepare| claim.cdi_ids
 );
+
+/// The calls of every version, to prepare and to unprepare: for the fuzz target.
+pub(super) fn calls() -> Vec<Call> {
+    let versions = [&V1, &V1BETA1, &V1ALPHA4, &V1ALPHA3, &V1ALPHA2, &V1ALPHA1];
+    let both = |version: &&Version| [version.prepare, version.unprepare];
+    versions.iter().flat_map(both).collect()
+}
 
 /// What a plugin without pools has prepared: for all requests, of no device in particular.
 fn opaque(cdi_ids: Vec<String>) -> Vec<Device> {

@@ -20,8 +20,8 @@ use super::{
     StartError, Written, ended,
 };
 use crate::error::Error;
-use crate::oci;
 use crate::shim::spec::{self, Exit, Isolation, Limits, Owner, PodLimits, State};
+use crate::{huge_pages, oci};
 use files::{discard, make_private};
 
 mod enter;
@@ -62,6 +62,14 @@ struct Probe {
     reasons: Vec<String>,
 }
 
+/// The helper, with what it is to do, and nothing of the agent's environment.
+fn shim_command(shim: &[OsString], verb: &str) -> Command {
+    let mut command = Command::new(&shim[0]);
+    command.args(&shim[1..]).arg(verb).env_clear();
+    huge_pages::tell(&mut command);
+    command
+}
+
 impl Process {
     /// A runtime that keeps its state below `directory`; probes what the kernel permits.
     ///
@@ -89,12 +97,8 @@ impl Process {
             program: shim[0].to_string_lossy().into_owned(),
             reason,
         };
-        let output = Command::new(&shim[0])
-            .args(&shim[1..])
-            .arg("probe")
-            .arg(&trial)
-            .stdin(Stdio::null())
-            .output();
+        let mut command = shim_command(&shim, "probe");
+        let output = command.arg(&trial).stdin(Stdio::null()).output();
         let output = output.await.map_err(|error| failed(error.to_string()))?;
         let _ = std::fs::remove_dir_all(&trial);
         let probe: Probe = serde_json::from_slice(&output.stdout).map_err(|error| {
@@ -116,9 +120,7 @@ impl Process {
     }
 
     fn command(&self, verb: &str) -> Command {
-        let mut command = Command::new(&self.shim[0]);
-        command.args(&self.shim[1..]).arg(verb);
-        command
+        shim_command(&self.shim, verb)
     }
 
     /// The containers that run, of one pod or of all.

@@ -10,6 +10,7 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
@@ -39,8 +40,8 @@ const PIECE: usize = 64 << 10;
 pub(super) type Stream = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
 
 /// A connection with channels.
-pub(super) struct Socket {
-    stream: Stream,
+pub(super) struct Socket<S = TokioIo<hyper::upgrade::Upgraded>> {
+    stream: WebSocketStream<S>,
     base64: bool,
     /// What has not been passed on of the last message, and its channel.
     rest: Option<(u8, Bytes)>,
@@ -92,10 +93,7 @@ where
         match hyper::upgrade::on(request).await {
             Ok(upgraded) => {
                 let io = TokioIo::new(upgraded);
-                let config = WebSocketConfig::default()
-                    .max_message_size(Some(MESSAGE))
-                    .max_frame_size(Some(MESSAGE));
-                let stream = WebSocketStream::from_raw_socket(io, Role::Server, Some(config));
+                let stream = WebSocketStream::from_raw_socket(io, Role::Server, Some(bounds()));
                 run(stream.await, protocol).await;
             }
             Err(error) => tracing::debug!(%error, "upgrade"),
@@ -104,9 +102,16 @@ where
     Ok(response)
 }
 
-impl Socket {
+/// What is accepted from a client.
+fn bounds() -> WebSocketConfig {
+    WebSocketConfig::default()
+        .max_message_size(Some(MESSAGE))
+        .max_frame_size(Some(MESSAGE))
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
     /// A connection that speaks one of [`CHANNELS`].
-    pub(super) fn new(stream: Stream, protocol: &str) -> Self {
+    pub(super) fn new(stream: WebSocketStream<S>, protocol: &str) -> Self {
         let base64 = protocol.contains("base64");
         Self {
             stream,
@@ -181,4 +186,30 @@ impl Socket {
         let drain = async { while let Some(Ok(_)) = self.stream.next().await {} };
         let _ = tokio::time::timeout(std::time::Duration::from_secs(5), drain).await;
     }
+}
+
+/// Fuzzing entry point; see [`crate::fuzzing::websocket`].
+pub(crate) fn fuzz(bytes: &[u8]) {
+    let Some((how, bytes)) = bytes.split_first() else {
+        return;
+    };
+    let step = usize::from(how >> 1).max(1);
+    let pieces = futures::stream::iter(bytes.chunks(step).map(Ok::<_, std::io::Error>));
+    let io = tokio::io::join(tokio_util::io::StreamReader::new(pieces), tokio::io::sink());
+    let protocol = match how & 1 {
+        0 => "v5.channel.k8s.io",
+        _ => "v4.base64.channel.k8s.io",
+    };
+    let receive = async {
+        let stream = WebSocketStream::from_raw_socket(io, Role::Server, Some(bounds())).await;
+        let mut socket = Socket::new(stream, protocol);
+        let mut received = 0;
+        while let Some((_, data)) = socket.receive().await {
+            assert!(data.len() <= PIECE, "a piece of {} bytes", data.len());
+            received += data.len();
+        }
+        received
+    };
+    let received = futures::executor::block_on(receive);
+    assert!(received <= bytes.len(), "more data than was sent");
 }

@@ -35,7 +35,7 @@ impl Process {
         };
         spec::write(&file, &spec).map_err(std::io::Error::other)?;
         let mut command = self.command("exec");
-        command.arg(&file).env_clear().kill_on_drop(true);
+        command.arg(&file).kill_on_drop(true);
         let terminal = if let Some((master, slave)) = terminal {
             command
                 .stdin(slave.try_clone()?)

@@ -42,7 +42,6 @@ impl Process {
         let mut child = self
             .command("run")
             .arg(&directory)
-            .env_clear()
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(errors)
