@@ -69,6 +69,7 @@ impl Inner {
                 networks,
                 addresses,
                 closed: false,
+                unseen: false,
             };
             if let Some(older) = sandboxes.insert(metadata.uid, found) {
                 self.remove(Removal::Sandbox(older.id));
