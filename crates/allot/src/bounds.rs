@@ -2,7 +2,7 @@
 //! memory.
 
 use std::fmt::Display;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
@@ -45,6 +45,17 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
+/// Parses the address of a node: one that others can connect to, or that of this machine alone.
+pub fn node_ip(text: &str) -> Result<IpAddr, String> {
+    let ip: Ipv4Addr = text.parse().map_err(|_| "it must be an IPv4 address")?;
+    match ip {
+        _ if ip.is_unspecified() => Err("it must be one address, not all of the machine".into()),
+        _ if ip.is_multicast() || ip.is_broadcast() => Err("it must be that of a machine".into()),
+        _ if ip.is_link_local() => Err("it must not be link-local".into()),
+        _ => Ok(ip.into()),
+    }
+}
+
 /// Parses a duration in Go's format (`1m30s`), longer than zero and at most a day.
 pub fn duration(text: &str) -> Result<Duration, String> {
     const DAY: Duration = Duration::from_secs(86_400);
@@ -62,6 +73,28 @@ mod tests {
     use std::time::Duration;
 
     use clap::{CommandFactory, Parser};
+
+    #[test]
+    fn a_node_has_an_address_of_a_machine() {
+        for good in ["127.0.0.1", "10.1.2.3", "192.0.2.7"] {
+            assert_eq!(
+                super::node_ip(good).map(|it| it.to_string()),
+                Ok(good.to_owned())
+            );
+        }
+        for bad in [
+            "",
+            "0.0.0.0",
+            "224.0.0.1",
+            "255.255.255.255",
+            "169.254.1.1",
+            "::1",
+            "10.1.2.3:80",
+            "node",
+        ] {
+            assert!(super::node_ip(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn numbers_have_bounds() {

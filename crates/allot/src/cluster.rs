@@ -55,6 +55,10 @@ pub struct Args {
     /// Where the container runtime listens, with --runtime cri
     #[arg(long, value_name = "unix:///PATH", default_value = allot_node::CRI_ENDPOINT)]
     pub cri_endpoint: String,
+    /// Directories with CDI files, the last one first in priority, for a single node; when absent one below the node's, with --runtime
+    /// cri /etc/cdi and /var/run/cdi, where runtimes look. Drivers write to the last one
+    #[arg(long, value_name = "DIR")]
+    pub cdi_dir: Vec<PathBuf>,
     #[command(flatten)]
     pub network: network::Args,
     /// Where the files of containers come from: auto (their image, or the host's files if its registry cannot be

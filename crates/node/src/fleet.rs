@@ -160,6 +160,7 @@ impl Registration {
             Err(_) => {
                 register::register(&self.client, &config, &self.facts)
                     .await?
+                    .node
                     .metadata
                     .uid
             }

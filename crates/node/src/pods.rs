@@ -86,6 +86,14 @@ pub(crate) struct Update {
     pub(crate) evicted: Option<Evicted>,
 }
 
+impl Update {
+    /// Whether the containers of the pod are to end.
+    fn is_ending(&self) -> bool {
+        let deleted = self.deleted || self.pod.metadata.deletion_timestamp.is_some();
+        deleted || self.evicted.is_some()
+    }
+}
+
 /// The reason of evicted pods, and of those that are rejected under pressure.
 pub(crate) const EVICTED: &str = "Evicted";
 

@@ -83,17 +83,25 @@ impl Machine {
 
 pub(crate) const LEASES: &str = "kube-node-lease";
 
+/// A node that is on the API server.
+#[derive(Debug)]
+pub(crate) struct Registered {
+    pub(crate) node: Node,
+    /// Whether the machine was started again since an earlier agent reported it.
+    pub(crate) rebooted: bool,
+}
+
 /// Creates the Node, or updates the one of an earlier run; retries until the API server answers.
 pub(crate) async fn register(
     client: &Client,
     config: &Config,
     facts: &Facts,
-) -> Result<Node, Error> {
+) -> Result<Registered, Error> {
     let api: Api<Node> = Api::all(client.clone());
     let mut delay = std::time::Duration::from_millis(50);
     loop {
         match try_register(&api, config, facts).await {
-            Ok(node) => return Ok(node),
+            Ok(registered) => return Ok(registered),
             Err(error) if is_final(&error) => {
                 let (name, source) = (config.node_name.clone(), Box::new(error));
                 return Err(Error::Register { name, source });
@@ -134,7 +142,7 @@ async fn try_register(
     api: &Api<Node>,
     config: &Config,
     facts: &Facts,
-) -> Result<Node, kube::Error> {
+) -> Result<Registered, kube::Error> {
     let labels = labels(config);
     let node = match api.get_opt(&config.node_name).await? {
         Some(node) => {
@@ -188,14 +196,23 @@ async fn try_register(
             }
         }
     };
+    let rebooted = was_rebooted(&node, crate::boot::id());
     let status = status(config, facts, Some(&node));
     let patch = json!({"status": status});
-    api.patch_status(
-        &config.node_name,
-        &PatchParams::default(),
-        &Patch::Strategic(patch),
-    )
-    .await
+    let params = PatchParams::default();
+    let node = api
+        .patch_status(&config.node_name, &params, &Patch::Strategic(patch))
+        .await?;
+    Ok(Registered { node, rebooted })
+}
+
+/// Whether an earlier agent reported another boot of the machine. Where the kernel does not tell which one this is, none was.
+fn was_rebooted(node: &Node, boot: &str) -> bool {
+    let status = node.status.as_ref();
+    let before = status.and_then(|status| status.node_info.as_ref());
+    before.is_some_and(|before| {
+        !before.boot_id.is_empty() && !boot.is_empty() && before.boot_id != boot
+    })
 }
 
 pub(crate) fn labels(config: &Config) -> BTreeMap<String, String> {

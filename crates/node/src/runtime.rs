@@ -25,7 +25,9 @@ mod process;
 mod signal;
 mod simulated;
 
-pub use complete::{Complete, Condition, Connection, Disks, Image, Measured, Output, Request};
+pub use complete::{
+    Complete, Condition, Connection, Disks, Image, Measured, Opened, Output, Request,
+};
 pub(crate) use cri::socket as cri_socket;
 pub use cri::{Cri, Settings as CriSettings};
 pub use error::RuntimeError;

@@ -15,7 +15,7 @@ use crate::events::Kind;
 use crate::eviction::Evictions;
 use crate::plugins::{self, Plugins};
 use crate::pods::{Node, PodEvent};
-use crate::register::{self, Facts, Machine};
+use crate::register::{self, Facts, Machine, Registered};
 use crate::{images, nri, podresources, pods, server};
 
 /// Starts what keeps the node from running short of something.
@@ -96,9 +96,14 @@ async fn publish_simulated(node: &Node, object: &NodeObject) {
 }
 
 /// Tells that the node has started, and what its containers lack.
-fn record_start(node: &Node, facts: &Facts) {
+fn record_start(node: &Node, facts: &Facts, rebooted: bool) {
     let (events, name) = (&node.events, &node.config.node_name);
     events.node(name, Kind::Normal, "Starting", "Starting kubelet.");
+    if rebooted {
+        let id = crate::boot::id();
+        let text = format!("Node {name} has been rebooted, boot id: {id}");
+        events.node(name, Kind::Warning, "Rebooted", text);
+    }
     let simulated = node.config.runtime == RuntimeKind::Simulated;
     for limitation in facts.limitations.iter().filter(|_| !simulated) {
         let text = limitation.clone();
@@ -157,7 +162,10 @@ pub(crate) async fn serve(parts: Parts, tasks: &mut JoinSet<()>) -> Result<(), E
             () = shutdown.cancelled() => return Ok(()),
         }
     }
-    let object = tokio::select! {
+    let Registered {
+        node: object,
+        rebooted,
+    } = tokio::select! {
         result = register::register(client, config, &facts) => result?,
         () = shutdown.cancelled() => return Ok(()),
     };
@@ -174,7 +182,7 @@ pub(crate) async fn serve(parts: Parts, tasks: &mut JoinSet<()>) -> Result<(), E
     }
     // Set already if a configuration is run again.
     let _ = config.registered.set(());
-    record_start(&node, &facts);
+    record_start(&node, &facts, rebooted);
     if config.plugins {
         publish_drivers(&node, &parts.plugins, &object, tasks);
     }

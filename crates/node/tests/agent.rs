@@ -8,6 +8,8 @@ mod claims;
 mod classic;
 #[path = "agent/complete.rs"]
 mod complete;
+#[path = "agent/complete_faults.rs"]
+mod complete_faults;
 #[path = "agent/complete_images.rs"]
 mod complete_images;
 #[path = "agent/containers.rs"]

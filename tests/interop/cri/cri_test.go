@@ -431,14 +431,3 @@ func TestKills(t *testing.T) {
 		}
 	})
 }
-
-// TestZNothingIsLeft comes last: the pods of the others are deleted by now.
-func TestZNothingIsLeft(t *testing.T) {
-	must(t, eventually("containerd has no containers", func() error {
-		left, err := shared.ctr("containers", "ls", "-q")
-		if err == nil && strings.TrimSpace(left) != "" {
-			err = fmt.Errorf("left: %s", left)
-		}
-		return err
-	}))
-}

@@ -58,14 +58,20 @@ func podNetwork(t *testing.T) {
 	if _, err := os.Stat(plugins + "/ptp"); err != nil {
 		t.Skipf("no CNI plugins: %v", err)
 	}
-	text := fmt.Sprintf(`{"cniVersion": "1.0.0", "name": "pods", "plugins": [
-		{"type": "ptp", "ipam": {"type": "host-local", "subnet": "10.79.0.0/24", "dataDir": %q}}]}`, shared.path("addresses"))
+	podNetworkOf(t, plugins, fmt.Sprintf(
+		`{"type": "ptp", "ipam": {"type": "host-local", "subnet": "10.79.0.0/24", "dataDir": %q}}`, shared.path("addresses")))
+}
+
+// podNetworkOf is the network of one plugin in a directory.
+func podNetworkOf(t *testing.T, directory, plugin string) {
+	t.Helper()
+	text := fmt.Sprintf(`{"cniVersion": "1.0.0", "name": "pods", "plugins": [%s]}`, plugin)
 	file := shared.path("cni", "10-pods.conflist")
 	restart := func() error {
 		kill(shared.containerd, syscall.SIGTERM)
 		return shared.startContainerd()
 	}
-	shared.pluginDirectory = plugins
+	shared.pluginDirectory = directory
 	must(t, shared.configure(true))
 	must(t, os.WriteFile(file, []byte(text), 0o600))
 	must(t, restart())
@@ -262,4 +268,51 @@ func TestNetworkDriver(t *testing.T) {
 			return fmt.Errorf("only %q", seen)
 		}))
 	})
+}
+
+// TestNetworkPluginsAtFault has the runtime call plugins that print garbage, fail, and never end.
+func TestNetworkPluginsAtFault(t *testing.T) {
+	directory := shared.path("plugins-at-fault")
+	must(t, os.MkdirAll(directory, 0o755))
+	// What it does is in a file, which changes. It answers what it can do, and undoes everything.
+	script := fmt.Sprintf(`#!/bin/sh
+case $CNI_COMMAND in
+VERSION) echo '{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0"]}' ;;
+ADD) . %s ;;
+esac
+`, shared.path("fault"))
+	must(t, os.WriteFile(directory+"/fault", []byte(script), 0o755))
+	// Every sandbox has a loopback interface.
+	must(t, os.Symlink(plugins+"/loopback", directory+"/loopback"))
+	podNetworkOf(t, directory, `{"type": "fault"}`)
+	// The number is that of this run.
+	endless := fmt.Sprintf("sleep 1000.%d", os.Getpid())
+	for name, fault := range map[string]string{
+		"garbage":  `printf '\001\033[2J{]}'`,
+		"nothing":  `:`,
+		"refusal":  `echo '{"cniVersion": "1.0.0", "code": 7, "msg": "no address is left"}'; exit 1`,
+		"loopback": `echo '{"cniVersion": "1.0.0", "ips": [{"address": "127.0.0.1/8"}, {"address": "not one"}]}'`,
+		"hangs":    "exec " + endless,
+	} {
+		t.Run(name, func(t *testing.T) {
+			must(t, os.WriteFile(shared.path("fault"), []byte(fault), 0o644))
+			create(t, pod("net-"+name, "pause"))
+			if name == "hangs" {
+				must(t, eventually("the plugin is called", func() error {
+					return exec.Command("pgrep", "-f", "^"+endless+"$").Run()
+				}))
+				return // It is deleted, and does not wait for the plugin.
+			}
+			must(t, eventually("the event", func() error {
+				events, err := shared.client.CoreV1().Events("default").List(within(t), metav1.ListOptions{
+					FieldSelector: "reason=FailedCreatePodSandBox,involvedObject.name=net-" + name,
+				})
+				if err == nil && len(events.Items) == 0 {
+					err = errors.New("there is none")
+				}
+				return err
+			}))
+		})
+	}
+	ready(t, corev1.ConditionTrue)
 }

@@ -31,6 +31,9 @@ const patience = 2 * time.Minute
 // app is the image of all pods.
 const app = "example.com/app:1"
 
+// images are those that containerd has, by their file.
+var images = map[string]string{"app.tar": app, "pause.tar": "example.com/pause:1"}
+
 // world is a containerd, a control plane, a node agent and a driver, each a process of its own.
 type world struct {
 	dir        string
@@ -40,6 +43,8 @@ type world struct {
 	up         *exec.Cmd
 	agent      *exec.Cmd
 	driver     *exec.Cmd
+	// A file with the boot ID that agent and driver see; empty for that of the machine.
+	boot string
 	// Where containerd finds CNI plugins; empty for none, so that pods share the network of the host.
 	pluginDirectory string
 	config          *rest.Config
@@ -89,6 +94,22 @@ func (w *world) spawn(name, program string, arguments ...string) (*exec.Cmd, err
 	command.Env = append(os.Environ(), "PATH="+w.tools+":"+os.Getenv("PATH"))
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return command, command.Start()
+}
+
+// spawnInBoot starts a process as spawn does, which sees the boot ID of the world.
+func (w *world) spawnInBoot(name, program string, arguments ...string) (*exec.Cmd, error) {
+	if w.boot == "" {
+		return w.spawn(name, program, arguments...)
+	}
+	// In a mount namespace of its own: $0 is the file, all others are the command.
+	script := `mount --bind "$0" ` + bootID + ` && exec "$@"`
+	all := append([]string{"--mount", "--propagation", "slave", "sh", "-c", script, w.boot, program}, arguments...)
+	return w.spawn(name, "unshare", all...)
+}
+
+// started are the processes of the node.
+func (w *world) started() []*exec.Cmd {
+	return []*exec.Cmd{w.agent, w.driver, w.containerd}
 }
 
 func kill(command *exec.Cmd, signal syscall.Signal) {
@@ -159,8 +180,18 @@ func (w *world) ctr(arguments ...string) (string, error) {
 	return string(out), nil
 }
 
+// importImages gives containerd the images of the tests.
+func (w *world) importImages() error {
+	for file := range images {
+		if _, err := w.ctr("images", "import", "--local", "--snapshotter", "native", w.path(file)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (w *world) startAgent() (err error) {
-	w.agent, err = w.spawn("agent", w.bin, "node", "--kubeconfig", w.path("up", "kubeconfig"), "--node-name", "n1",
+	w.agent, err = w.spawnInBoot("agent", w.bin, "node", "--kubeconfig", w.path("up", "kubeconfig"), "--node-name", "n1",
 		"--root-dir", w.path("n"), "--runtime", "cri", "--cri-endpoint", "unix://"+w.path("c.sock"),
 		// Larger than what programs print that end: a log that is rotated just before the end of its container is empty.
 		"--cdi-dir", w.path("cdi"), "--container-log-max-size", "32Ki", "--container-log-max-files", "3",
@@ -193,13 +224,13 @@ func (w *world) begin() (err error) {
 	if err := w.startContainerd(); err != nil {
 		return err
 	}
-	for file, name := range map[string]string{"app.tar": app, "pause.tar": "example.com/pause:1"} {
+	for file, name := range images {
 		if err := image(w.path(file), name, program); err != nil {
 			return err
 		}
-		if _, err := w.ctr("images", "import", "--local", "--snapshotter", "native", w.path(file)); err != nil {
-			return err
-		}
+	}
+	if err := w.importImages(); err != nil {
+		return err
 	}
 	w.up = exec.Command(w.bin, "up", "--nodes", "0", "--in-memory", "--data-dir", w.path("up"), "--listen", "127.0.0.1:0")
 	w.up.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
@@ -243,7 +274,7 @@ func (w *world) startDriver(name, node, root, cdi string) (*exec.Cmd, error) {
 	}); err != nil {
 		return nil, err
 	}
-	return w.spawn(name, w.bin, "driver", "gpu", "--kubeconfig", w.path("up", "kubeconfig"), "--node-name", node,
+	return w.spawnInBoot(name, w.bin, "driver", "gpu", "--kubeconfig", w.path("up", "kubeconfig"), "--node-name", node,
 		"--kubelet-dir", root, "--cdi-dir", cdi)
 }
 

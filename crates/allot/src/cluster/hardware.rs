@@ -128,6 +128,8 @@ pub(super) struct Drivers {
     pub(super) client: Client,
     pub(super) fleet: Arc<Fleet>,
     pub(super) nodes: Vec<(String, PathBuf)>,
+    /// Where CDI files go; `None`: below the directory of the node.
+    pub(super) cdi_dir: Option<PathBuf>,
     /// Set as each node can be reached.
     pub(super) registered: Vec<Arc<tokio::sync::SetOnce<()>>>,
 }
@@ -157,7 +159,7 @@ impl Drivers {
                     let what = Modelled::new(model, driver, node, index)?;
                     let (client, stop) = (self.client.clone(), stop.clone());
                     let (node, root): (String, PathBuf) = (node.clone(), root.clone());
-                    let cdi = root.join("cdi");
+                    let cdi = self.cdi_dir.clone().unwrap_or_else(|| root.join("cdi"));
                     tasks.spawn(async move { what.run(client, &node, &root, &cdi, stop).await });
                 }
             }

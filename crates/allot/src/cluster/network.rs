@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use ipnet::IpNet;
 
 use super::Runtime;
+use crate::bounds;
 
 /// Which network pods have that do not ask for the host's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -43,6 +44,10 @@ pub struct Args {
     /// Directories of CNI plugins; the first that has a plugin counts
     #[arg(long, value_name = "DIR", value_delimiter = ',', default_values = allot_node::CNI_BIN_DIRS)]
     pub cni_bin_dir: Vec<PathBuf>,
+    /// Address of the nodes, and of their pods that share the host's network. With the default, a loopback address, services have no
+    /// endpoints among such pods
+    #[arg(long, value_name = "IP", default_value = "127.0.0.1", value_parser = bounds::node_ip)]
+    pub node_ip: IpAddr,
     /// Socket for NRI plugins, usually /var/run/nri/nri.sock: programs on the node that adjust containers, and are as powerful
     /// as root. For one node; needs root; not with --runtime cri or simulated
     #[arg(long, value_name = "PATH")]
@@ -54,6 +59,7 @@ pub struct Args {
 pub(super) struct PodNetworks {
     settings: NetworkSettings,
     nri_socket: Option<PathBuf>,
+    node_ip: IpAddr,
     bridge: Option<Bridge>,
     /// The cluster cannot be started again: its bridge ends with it, also if it fails to start.
     temporary: bool,
@@ -116,6 +122,7 @@ impl PodNetworks {
         Ok(Self {
             settings,
             nri_socket: args.nri_socket.clone(),
+            node_ip: args.node_ip,
             bridge,
             temporary,
         })
@@ -138,6 +145,8 @@ impl PodNetworks {
     ) -> anyhow::Result<()> {
         config.network = self.settings.clone();
         config.nri_socket.clone_from(&self.nri_socket);
+        config.address = self.node_ip;
+        config.listen = config.listen.map(|_| SocketAddr::new(self.node_ip, 0));
         let host = self.gateway().unwrap_or(server.ip());
         config.api_server = Some(SocketAddr::new(host, server.port()));
         if let Some(bridge) = &self.bridge {

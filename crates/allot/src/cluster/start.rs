@@ -165,6 +165,7 @@ impl Cluster {
         for (number, (name, root)) in nodes.iter().enumerate() {
             let mut config = node_config(name, root, args.runtime.into(), &server.authority)?;
             config.cri_endpoint.clone_from(&args.cri_endpoint);
+            config.cdi_dirs.clone_from(&args.cdi_dir);
             self.network.equip(number, server.address, &mut config)?;
             config.ephemeral = self.scratch.is_some();
             config.images.mode = args.images;
@@ -184,6 +185,7 @@ impl Cluster {
                 client: client_of(&self.server, "system:nodes", "allot-driver"),
                 fleet: hardware,
                 nodes: nodes.to_vec(),
+                cdi_dir: cdi_dir(args),
                 registered: self.registered.clone(),
             };
             self.spawn("hardware", |stop| drivers.run(stop));
@@ -196,12 +198,7 @@ impl Cluster {
         let Some(driver) = self.driver.clone() else {
             return;
         };
-        // Where the runtime looks, which is not below the node's directory.
-        let mut kubelet = Node::new("", "/");
-        kubelet.runtime = args.runtime.into();
-        let cri = args.runtime == Runtime::Cri;
-        let cdi = kubelet.cdi_dirs().pop().filter(|_| cri);
-        let children = children::Drivers::new(driver, &self.kubeconfig, nodes, cdi);
+        let children = children::Drivers::new(driver, &self.kubeconfig, nodes, cdi_dir(args));
         self.spawn("driver", |stop| children.run(stop));
     }
 }
@@ -212,9 +209,25 @@ fn client_of(server: &Server, user: &str, agent: &'static str) -> Client {
     Client::new(service.with_agent(agent), "default")
 }
 
+/// Where drivers write CDI files, if that is not below the directory of their node.
+fn cdi_dir(args: &Args) -> Option<PathBuf> {
+    let mut node = Node::new("", "/");
+    node.runtime = args.runtime.into();
+    node.cdi_dirs.clone_from(&args.cdi_dir);
+    let own = args.runtime != Runtime::Cri && args.cdi_dir.is_empty();
+    node.cdi_dirs().pop().filter(|_| !own)
+}
+
 /// Refuses flags that exclude each other, and adds what `--dra` stands for.
 async fn check_flags(args: &mut Args, has_hardware: bool) -> anyhow::Result<()> {
     driver::check_flags(args, has_hardware)?;
+    ensure!(
+        args.nodes <= 1 || args.cdi_dir.is_empty(),
+        "--cdi-dir is for one node: drivers remove files that are not of their own node"
+    );
+    for directory in &mut args.cdi_dir {
+        *directory = std::path::absolute(&*directory)?;
+    }
     if args.runtime == Runtime::Cri {
         ensure!(
             args.nodes <= 1,

@@ -122,7 +122,7 @@ fn here(mut args: Args) -> anyhow::Result<()> {
         flags: clusters::flags(args.name.as_deref(), &place.directory),
         directory: place.directory.clone(),
         temporary: place.is_temporary(),
-        simulated: args.cluster.runtime == Runtime::Simulated,
+        runtime: args.cluster.runtime,
         detached: args.detached,
         log: log.clone(),
     };
@@ -216,7 +216,7 @@ struct End {
     flags: String,
     directory: PathBuf,
     temporary: bool,
-    simulated: bool,
+    runtime: Runtime,
     detached: bool,
     log: Option<PathBuf>,
 }
@@ -253,13 +253,17 @@ impl End {
     /// What continues after its end, for the ready message.
     fn promise(&self) -> String {
         let Self { flags, .. } = self;
-        let mut text = match (self.temporary, self.simulated) {
+        let mut text = match (self.temporary, self.runtime) {
             (true, _) => "nothing keeps running when it ends".to_owned(),
-            (false, true) => format!(
+            (false, Runtime::Simulated) => format!(
                 "after it has ended, `allot up{flags}` continues from {}",
                 quoted(&self.directory)
             ),
-            (false, false) => {
+            (false, Runtime::Cri) => {
+                "containers keep running in the container runtime when it ends, and also after `allot down`: delete their pods before"
+                    .to_owned()
+            }
+            (false, _) => {
                 format!(
                     "containers keep running when it ends; `allot down{flags}` stops them as well"
                 )
@@ -277,7 +281,7 @@ impl End {
         let Some(record) = record else {
             return;
         };
-        let remaining = match self.temporary || self.simulated {
+        let remaining = match self.temporary || self.runtime == Runtime::Simulated {
             true => Vec::new(),
             false => remains::find(&self.directory),
         };
@@ -316,7 +320,7 @@ mod tests {
             flags: String::new(),
             directory: PathBuf::from("/data/allot"),
             temporary: false,
-            simulated: false,
+            runtime: Runtime::Auto,
             detached: false,
             log: None,
         };

@@ -224,9 +224,12 @@ pub(super) fn sockets(directory: &Path) -> Result<BTreeMap<PathBuf, Inode>, Path
     let mut found = BTreeMap::new();
     for entry in entries {
         let entry = entry.at(directory)?;
-        let metadata = match entry.metadata() {
+        // A link to a socket is as good as one, as with a kubelet.
+        let metadata = match std::fs::metadata(entry.path()) {
             // It was removed after the directory was read, so there is no such socket any more.
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            // A link that leads nowhere hides no others.
+            Err(_) if entry.file_type().is_ok_and(|it| it.is_symlink()) => continue,
             metadata => metadata.at(&entry.path())?,
         };
         let hidden = entry.file_name().to_string_lossy().starts_with('.');

@@ -126,6 +126,27 @@ fn names_of_drivers_are_those_that_the_api_has() {
     }
 }
 
+/// A kubelet follows links; those that lead nowhere are no reason to see no others.
+#[test]
+fn regression_a_link_to_a_socket_is_one() {
+    use std::os::unix::fs::symlink;
+    let root = tempfile::tempdir().unwrap();
+    let (directory, other) = (root.path().join("registry"), root.path().join("d.sock"));
+    std::fs::create_dir(&directory).unwrap();
+    std::os::unix::net::UnixListener::bind(&other).unwrap();
+    let link = directory.join("link.sock");
+    symlink(&other, &link).unwrap();
+    symlink(root.path().join("none"), directory.join("nowhere.sock")).unwrap();
+    symlink("circle.sock", directory.join("circle.sock")).unwrap();
+    symlink(root.path(), directory.join("directory.sock")).unwrap();
+    let before = sockets(&directory).unwrap();
+    assert_eq!(before.keys().collect::<Vec<_>>(), [&link]);
+    // Another socket behind it is another plugin.
+    std::fs::remove_file(&other).unwrap();
+    std::os::unix::net::UnixListener::bind(&other).unwrap();
+    assert_ne!(sockets(&directory).unwrap(), before);
+}
+
 #[test]
 fn regression_a_directory_that_cannot_be_read_is_not_empty() {
     let root = tempfile::tempdir().unwrap();

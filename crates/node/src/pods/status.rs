@@ -262,7 +262,9 @@ pub(super) fn status(input: &Input<'_>) -> Value {
         status["reason"] = json!(reason);
         status["message"] = json!(message);
     }
-    if input.sandbox || over {
+    // Without a sandbox those that were reported are kept.
+    let reported = pod.status.as_ref().and_then(|it| it.pod_ip.as_ref());
+    if input.sandbox || (over && reported.is_none()) {
         let all: Vec<Value> = input.own.iter().map(|ip| json!({"ip": ip})).collect();
         status["podIP"] = json!(input.own.first());
         status["podIPs"] = json!(all);

@@ -52,6 +52,8 @@ pub(super) struct Worker {
     containers: Containers,
     /// Claims are prepared and volumes are mounted.
     ready: bool,
+    /// Whether init containers run again, although containers ran before.
+    initializing: bool,
     volumes: Option<BTreeMap<String, Volume>>,
     tokens: Tokens,
     /// Images that are being seen to, by container.
@@ -160,6 +162,7 @@ impl Worker {
             updates,
             containers,
             ready: false,
+            initializing: false,
             volumes: None,
             tokens: Tokens::default(),
             pulls: HashMap::new(),
@@ -350,7 +353,7 @@ impl Worker {
         for container in ephemeral(pod) {
             wake = earlier(wake, self.ensure(pod, &container, "Never").await);
         }
-        let begun = initialized(pod, &self.containers.lock());
+        let begun = !self.initializing && initialized(pod, &self.containers.lock());
         for container in spec.init_containers.iter().flatten() {
             let sidecar = is_sidecar(container);
             if begun && !sidecar {
@@ -382,6 +385,7 @@ impl Worker {
                 return wake;
             }
         }
+        self.initializing = false;
         for container in &spec.containers {
             wake = earlier(wake, self.ensure(pod, container, restart_policy(pod)).await);
         }

@@ -72,3 +72,22 @@ fn a_node_that_was_taken_for_lost_says_that_it_is_not() {
     assert!(differs(&node(json!({})), &own));
     assert!(!differs(&node(own), &json!({})));
 }
+
+#[test]
+fn another_boot_is_a_reboot() {
+    let check = |before: Value, now: &str, expected: bool| {
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": before});
+        let node = serde_json::from_value::<Node>(node).expect("a node");
+        assert_eq!(was_rebooted(&node, now), expected, "{node:?}, {now:?}");
+    };
+    let of = |boot: &str| {
+        json!({"nodeInfo": {"architecture": "", "bootID": boot, "containerRuntimeVersion": "", "kernelVersion": "",
+            "kubeProxyVersion": "", "kubeletVersion": "", "machineID": "", "operatingSystem": "", "osImage": "", "systemUUID": ""}})
+    };
+    check(of("a"), "b", true);
+    check(of("a"), "a", false);
+    // Nothing is known about the one before, or about this one.
+    check(json!({}), "b", false);
+    check(of(""), "b", false);
+    check(of("a"), "", false);
+}

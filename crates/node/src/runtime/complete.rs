@@ -99,6 +99,15 @@ pub struct Disks {
     pub containers: Option<PathBuf>,
 }
 
+/// What became of a pod's sandbox that was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Opened {
+    /// It was there, with the containers that run in it.
+    Kept,
+    /// It is new: nothing of the pod runs.
+    Created,
+}
+
 /// A connection to a port of a pod.
 #[derive(Debug)]
 pub struct Connection {
@@ -150,7 +159,7 @@ pub trait Complete: Send + Sync {
         &'a self,
         pod: Arc<Pod>,
         handler: BoxFuture<'a, Result<String, RuntimeError>>,
-    ) -> BoxFuture<'a, Result<(), RuntimeError>>;
+    ) -> BoxFuture<'a, Result<Opened, RuntimeError>>;
 
     /// IPs of a pod that has a sandbox and does not share the host's network.
     fn addresses(&self, pod_uid: &str) -> Vec<IpAddr>;

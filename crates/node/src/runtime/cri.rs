@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    Complete, Condition, Connection, Disks, Exec, Found, Image, Measured, Output,
+    Complete, Condition, Connection, Disks, Exec, Found, Image, Measured, Opened, Output,
     ReportedResources, Running, Runtime, RuntimeError, Start, StartError, Written,
 };
 use crate::config::LogLimits;
@@ -376,7 +376,7 @@ impl Complete for Cri {
         &'a self,
         pod: Arc<Pod>,
         handler: BoxFuture<'a, Result<String, RuntimeError>>,
-    ) -> BoxFuture<'a, Result<(), RuntimeError>> {
+    ) -> BoxFuture<'a, Result<Opened, RuntimeError>> {
         async move { self.inner.open(&pod, handler).await }.boxed()
     }
 

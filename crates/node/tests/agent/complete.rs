@@ -26,7 +26,7 @@ pub(super) fn app(more: Value) -> Value {
     container
 }
 
-fn condition<'a>(node: &'a Value, kind: &str) -> &'a Value {
+pub(super) fn condition<'a>(node: &'a Value, kind: &str) -> &'a Value {
     let all = node["status"]["conditions"].as_array();
     let found = all.into_iter().flatten().find(|it| it["type"] == kind);
     found.unwrap_or(&Value::Null)

@@ -53,8 +53,16 @@ pub struct State {
     pub late_reason: Option<String>,
     /// Whether removals of sandboxes do not end.
     pub stuck: bool,
+    /// Whether sandboxes are not created, and never refused.
+    pub hangs: bool,
     /// Why it refuses to change the resources of containers.
     pub refuses: Option<String>,
+    /// Whether its answers have texts, numbers and events that no runtime has.
+    pub lies: bool,
+    /// How many events it has sent.
+    pub events: u64,
+    /// How often it was asked for its containers.
+    pub lists: u64,
     /// Names of calls that change something.
     pub calls: Vec<String>,
     next: u64,

@@ -12,9 +12,13 @@ impl ImageService for Server {
         &self,
         _: Request<v1::ListImagesRequest>,
     ) -> Answer<v1::ListImagesResponse> {
-        let images = self.state().images.clone();
+        let (images, lies) = {
+            let state = self.state();
+            (state.images.clone(), state.lies)
+        };
         let images = images.into_iter().map(|(name, image)| v1::Image {
             repo_tags: vec![name],
+            size: if lies { u64::MAX } else { image.size },
             ..image
         });
         Ok(Response::new(v1::ListImagesResponse {

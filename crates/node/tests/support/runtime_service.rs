@@ -12,6 +12,11 @@ use super::{Answer, Container, Sandbox, Server, now};
 type Events =
     Pin<Box<dyn futures::Stream<Item = Result<v1::ContainerEventResponse, Status>> + Send>>;
 
+/// More than the API takes.
+fn huge() -> String {
+    "\u{1b}x".repeat(2 << 20)
+}
+
 fn selected(
     wanted: Option<&std::collections::HashMap<String, String>>,
     labels: &std::collections::HashMap<String, String>,
@@ -25,10 +30,11 @@ impl RuntimeService for Server {
     type GetContainerEventsStream = Events;
 
     async fn version(&self, _: Request<v1::VersionRequest>) -> Answer<v1::VersionResponse> {
+        let lies = self.state().lies;
         Ok(Response::new(v1::VersionResponse {
             version: "0.1.0".into(),
             runtime_name: "containerd".into(),
-            runtime_version: "v2.0.0-fake".into(),
+            runtime_version: if lies { huge() } else { "v2.0.0-fake".into() },
             runtime_api_version: "v1".into(),
         }))
     }
@@ -62,6 +68,17 @@ impl RuntimeService for Server {
     ) -> Answer<v1::RunPodSandboxResponse> {
         let request = request.into_inner();
         let (config, handler) = (request.config.unwrap_or_default(), request.runtime_handler);
+        let hangs = {
+            let mut state = self.state();
+            let hangs = state.hangs;
+            if hangs {
+                state.calls.push("RunPodSandbox".into());
+            }
+            hangs
+        };
+        if hangs {
+            std::future::pending::<()>().await;
+        }
         let mut state = self.state();
         let mut others = state.sandboxes.values();
         if others.any(|it| it.config.metadata == config.metadata) {
@@ -279,13 +296,21 @@ impl RuntimeService for Server {
     ) -> Answer<v1::ListContainersResponse> {
         let filter = request.into_inner().filter;
         let wanted = filter.as_ref().map(|it| &it.label_selector);
-        let state = self.state();
+        let mut state = self.state();
+        state.lists += 1;
         let all = state.containers.iter();
         let all = all.filter(|(_, it)| selected(wanted, &it.config.labels));
+        let lies = state.lies;
         let containers = all.map(|(id, it)| v1::Container {
             id: id.clone(),
             pod_sandbox_id: it.sandbox.clone(),
-            metadata: it.config.metadata.clone(),
+            metadata: match (lies, it.config.metadata.clone()) {
+                (true, Some(metadata)) => Some(v1::ContainerMetadata {
+                    attempt: u32::MAX,
+                    ..metadata
+                }),
+                (_, metadata) => metadata,
+            },
             state: it.status.state,
             labels: it.config.labels.clone(),
             annotations: it.config.annotations.clone(),
@@ -305,7 +330,23 @@ impl RuntimeService for Server {
         let mut state = self.state();
         let found = state.containers.get(&id);
         let found = found.ok_or_else(|| Status::not_found("no such container"))?;
-        let status = found.status.clone();
+        let mut status = found.status.clone();
+        if state.lies {
+            status.image_ref = huge();
+            status.reason = "\u{0}\u{1b}[2J\n".into();
+            status.started_at = i64::MIN;
+            status.finished_at = i64::MAX;
+            status.exit_code = match status.state() {
+                v1::ContainerState::ContainerExited => i32::MIN,
+                _ => status.exit_code,
+            };
+            let user = v1::LinuxContainerUser {
+                uid: i64::MIN,
+                gid: i64::MAX,
+                supplemental_groups: vec![-1; 200_000],
+            };
+            status.user = Some(v1::ContainerUser { linux: Some(user) });
+        }
         if status.state() == v1::ContainerState::ContainerExited
             && let Some(reason) = state.late_reason.take()
             && let Some(container) = state.containers.get_mut(&id)
@@ -420,6 +461,19 @@ impl RuntimeService for Server {
         &self,
         _: Request<v1::GetEventsRequest>,
     ) -> Answer<Self::GetContainerEventsStream> {
-        Err(Status::unimplemented("no events"))
+        if !self.state().lies {
+            return Err(Status::unimplemented("no events"));
+        }
+        let state = self.0.clone();
+        let endless = futures::stream::repeat_with(move || {
+            state.lock().expect("a state").events += 1;
+            Ok(v1::ContainerEventResponse {
+                container_id: "\u{0}".into(),
+                created_at: i64::MIN,
+                ..Default::default()
+            })
+        });
+        let events: Events = Box::pin(endless);
+        Ok(Response::new(events))
     }
 }

@@ -77,6 +77,9 @@ func main() {
 				fmt.Fprintln(connection, "BYE")
 			}()
 		}
+	case "admit": // admit ADDRESS CERTIFICATE KEY: an admission webhook
+		fmt.Println("error:", admit(arguments[0], arguments[1], arguments[2]))
+		os.Exit(1)
 	case "eat": // uses up memory
 		var all [][]byte
 		for {

@@ -3,11 +3,14 @@
 use std::collections::HashMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{
+    Container, ContainerStateTerminated, ContainerStatus, Pod, PodStatus,
+};
 use kube::ResourceExt;
 
 use super::super::state::{ContainerState, Health, Phase, Terminated};
 use super::{Worker, container_of};
+use crate::rules::is_sidecar;
 use crate::runtime::{Found, Running};
 use crate::shim::spec::Exit;
 
@@ -74,6 +77,7 @@ impl Worker {
                 .pods()
                 .contains(&pod.uid().unwrap_or_default());
         let running = containers.values().any(|state| state.running().is_some());
+        self.initializing = was_initializing(pod, &containers);
         self.ready = known && running;
         if running {
             self.node.sandboxes.adopt(pod);
@@ -95,6 +99,22 @@ impl Worker {
             }
         }
     }
+}
+
+/// Whether init containers run again: no container of the pod runs, and one of those before them is not done.
+fn was_initializing(pod: &Pod, containers: &HashMap<String, ContainerState>) -> bool {
+    let Some(spec) = pod.spec.as_ref() else {
+        return false;
+    };
+    let state = |container: &Container| containers.get(&container.name);
+    let mut usual = spec.containers.iter().filter_map(state);
+    let mut init = spec.init_containers.iter().flatten();
+    usual.all(|state| state.running().is_none())
+        && init.any(|container| {
+            let end = state(container).map(ContainerState::terminated);
+            !is_sidecar(container)
+                && end.is_some_and(|end| end.is_none_or(|end| end.exit.code != 0))
+        })
 }
 
 /// The ID in a `containerID` of the API, which is `RUNTIME://ID`.

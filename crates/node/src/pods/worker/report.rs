@@ -100,6 +100,7 @@ impl Worker {
                 Some(self.node.mirrors.uid_of(pod)?)
             }
         };
+        replace_addresses(&mut status);
         let patch = json!({"metadata": {"uid": uid}, "status": status});
         if self.sent.as_ref() == Some(&patch) {
             return None;
@@ -158,6 +159,16 @@ impl Worker {
         }
         self.remember_conditions(status);
         self.recorded = Some(record);
+    }
+}
+
+/// Lets addresses of a patch take the place of others: lists of them are merged, and a pod that has another one, as in a new sandbox,
+/// would have both, which no API server accepts.
+fn replace_addresses(status: &mut Value) {
+    for field in ["hostIPs", "podIPs"] {
+        if let Some(all) = status.get_mut(field).and_then(Value::as_array_mut) {
+            all.insert(0, json!({"$patch": "replace"}));
+        }
     }
 }
 

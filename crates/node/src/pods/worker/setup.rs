@@ -10,11 +10,13 @@ use tokio::time::Instant;
 
 use super::super::env::{Downward, Sources};
 use super::super::sandbox::{self, Obstacle};
+use super::super::state::{ContainerState, Phase};
 use super::super::volumes::{self, Contents, Tokens, VolumeError};
-use super::super::{Node, adjust, launch};
+use super::super::{Node, Update, adjust, launch};
 use super::{RETRY, Wake, Worker};
 use crate::events::Kind;
-use crate::runtime::RuntimeError;
+use crate::rules::is_sidecar;
+use crate::runtime::{Opened, RuntimeError};
 
 fn contents<'a>(
     node: &'a Node,
@@ -32,7 +34,7 @@ fn contents<'a>(
 }
 
 /// Creates the pod's sandbox, or reuses the existing one: that of the runtime, or else its network if it has one.
-pub(super) async fn open_sandbox(node: &Node, pod: &Pod) -> Result<(), Obstacle> {
+pub(super) async fn open_sandbox(node: &Node, pod: &Pod) -> Result<Opened, Obstacle> {
     let Some(complete) = node.runtime.complete() else {
         let directory = node.pod_dir(&pod.uid().unwrap_or_default());
         let before = node.has_own_network(pod);
@@ -50,7 +52,8 @@ pub(super) async fn open_sandbox(node: &Node, pod: &Pod) -> Result<(), Obstacle>
             let told = nri.run_pod(adjust::sandbox(node, pod)).await;
             told.map_err(Obstacle::failed)?;
         }
-        return Ok(());
+        // Its containers are each by itself: there is nothing that ends with what they share.
+        return Ok(Opened::Kept);
     };
     let handler = runtime_handler(node, pod).boxed();
     let opened = complete.open(Arc::new(pod.clone()), handler).await;
@@ -96,7 +99,7 @@ impl Worker {
             }
         };
         let result = match result {
-            Ok(()) => open_sandbox(&self.node, pod).await.map_err(|obstacle| {
+            Ok(()) => self.open_sandbox(pod).await.map_err(|obstacle| {
                 let Obstacle { reason, message } = obstacle;
                 // An agent that is stopping is no fault of the pod.
                 if !self.node.shutdown.is_cancelled() {
@@ -107,9 +110,10 @@ impl Worker {
             Err(error) => Err(error),
         };
         match result {
-            Ok(()) => {
+            Ok(opened) => {
                 self.ready = true;
                 self.setup_retry = (RETRY.0, None);
+                self.begin_again(pod, opened);
                 None
             }
             Err(error) => {
@@ -119,6 +123,44 @@ impl Worker {
                 Some(at)
             }
         }
+    }
+
+    /// As [`open_sandbox`], but no longer than until the pod is to end: a container runtime has minutes for it, and all of them if a
+    /// network plugin hangs. What it creates later is removed.
+    async fn open_sandbox(&self, pod: &Pod) -> Result<Opened, Obstacle> {
+        let mut updates = self.updates.clone();
+        let cancels = self.node.runtime.complete().is_some();
+        tokio::select! {
+            biased;
+            opened = open_sandbox(&self.node, pod) => opened,
+            () = updates.wait_for(Update::is_ending).map(drop), if cancels => Err(Obstacle::failed("the pod is to end")),
+        }
+    }
+
+    /// In a new sandbox a pod begins with its first init container, as with a kubelet: after the end of the machine, of the runtime or
+    /// of the sandbox alone, nothing is there of what they have set up. Returns whether it does.
+    pub(super) fn begin_again(&mut self, pod: &Pod, opened: Opened) -> bool {
+        let mut containers = self.containers.lock();
+        if opened == Opened::Kept || !containers.values().any(ContainerState::started_once) {
+            return false;
+        }
+        let init = pod.spec.iter().flat_map(|spec| &spec.init_containers);
+        for container in init.flatten().filter(|container| !is_sidecar(container)) {
+            let Some(state) = containers.get_mut(&container.name) else {
+                continue;
+            };
+            if let Phase::Terminated(end) = &state.phase {
+                state.last = Some(end.clone());
+                state.phase = Phase::waiting("PodInitializing", "");
+                state.retry_at = None;
+            }
+        }
+        drop(containers);
+        self.initializing = true;
+        let message = "Pod sandbox changed, it will be killed and re-created.";
+        let events = &self.node.events;
+        events.pod(pod, None, Kind::Normal, "SandboxChanged", message);
+        true
     }
 
     pub(super) async fn make_volumes(&mut self, pod: &Pod) -> Result<(), VolumeError> {

@@ -109,12 +109,16 @@ impl Worker {
             files: &files,
         };
         // The sandbox that was there may have ended with the machine or the runtime.
-        if let Err(obstacle) = super::setup::open_sandbox(&self.node, pod).await {
+        let opened = super::setup::open_sandbox(&self.node, pod).await;
+        match opened {
+            // With the sandbox that was there all containers have ended.
+            Ok(opened) if self.begin_again(pod, opened) => return Some(Instant::now()),
+            Ok(_) => {}
             // An agent that is stopping is no fault of the pod.
-            if self.node.shutdown.is_cancelled() {
-                return None;
+            Err(_) if self.node.shutdown.is_cancelled() => return None,
+            Err(obstacle) => {
+                return self.obstacle(pod, container, "ContainerCreating", obstacle.message);
             }
-            return self.obstacle(pod, container, "ContainerCreating", obstacle.message);
         }
         let made = launch::container_spec(&self.node, pod, container, given, attempt).await;
         let (mut spec, request) = match made {
@@ -251,15 +255,11 @@ impl Worker {
     async fn after_start(&mut self, pod: &Pod, container: &Container, running: &Running) -> bool {
         let node = Arc::clone(&self.node);
         let mut exit = running.exit.clone();
-        let ending = |update: &Update| {
-            let deleted = update.deleted || update.pod.metadata.deletion_timestamp.is_some();
-            deleted || update.evicted.is_some()
-        };
         let result = tokio::select! {
             biased;
             result = lifecycle::started(&node, pod, container, &running.id) => result,
             _ = runtime::ended(&mut exit) => Ok(()),
-            () = self.updates.wait_for(ending).map(drop) => {
+            () = self.updates.wait_for(Update::is_ending).map(drop) => {
                 self.updates.mark_changed();
                 Ok(())
             }

@@ -103,7 +103,7 @@ impl Inner {
             started: started.flatten().unwrap_or_else(Timestamp::now),
             user: status.as_ref().and_then(reported::user),
             given: status.as_ref().and_then(reported::given),
-            image_id: status.map_or(request.image.id, |status| status.image_ref),
+            image_id: status.map_or(request.image.id, |status| reported::image_id(&status)),
             id,
             exit,
         })

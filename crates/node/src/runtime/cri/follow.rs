@@ -13,6 +13,7 @@ use super::calls::CallError;
 use super::devices::Devices;
 use super::translate::label;
 use super::{Condition, Inner, time};
+use crate::events::shorten;
 use crate::shim::spec::Exit;
 
 /// Interval at which containers are listed if no event arrives; the same as the kubelet's.
@@ -21,6 +22,8 @@ pub(super) const PERIOD: Duration = Duration::from_secs(1);
 const CONDITION: Duration = Duration::from_secs(5);
 /// Exit code of a program that got SIGKILL.
 const KILLED: i32 = 137;
+/// Pause after an event: a runtime that sends them without end is asked for its containers as often as that, and no more.
+const PAUSE: Duration = Duration::from_millis(50);
 /// Delay before resubscribing after the event stream has ended.
 const EVENTS: Duration = Duration::from_secs(5);
 /// Maximum number of containers whose exits are queried at once.
@@ -67,6 +70,7 @@ pub(super) async fn events(inner: Arc<Inner>) {
         if let Ok(mut events) = inner.calls.events().await {
             while let Some(Ok(_)) = events.next().await {
                 inner.look.notify_one();
+                tokio::time::sleep(PAUSE).await;
             }
         }
         tokio::time::sleep(EVENTS).await;
@@ -90,6 +94,7 @@ impl Inner {
         let status = status.await?;
         *self.devices.lock() = Devices::of(&version, &status);
         let known = (version.runtime_name, version.runtime_version);
+        let known = (shorten(known.0), shorten(known.1));
         self.identity.send_if_modified(|it| {
             let news = it.as_ref() != Some(&known);
             *it = Some(known);
@@ -214,10 +219,10 @@ fn condition(status: &v1::StatusResponse) -> Condition {
     let all: Vec<&v1::RuntimeCondition> = all.collect();
     let of = |kind: &str, what: &str| match all.iter().find(|it| it.r#type == kind) {
         Some(it) if it.status => Ok(()),
-        Some(it) => Err(format!(
+        Some(it) => Err(shorten(format!(
             "{what} not ready: {kind}=false reason:{} message:{}",
             it.reason, it.message
-        )),
+        ))),
         None => Err(format!("{what} not ready: {kind} is not reported")),
     };
     Condition {

@@ -129,7 +129,8 @@ fn translate(image: v1::Image) -> Image {
         },
         reference: names.next().unwrap_or_else(|| image.id.clone()),
         id: image.id,
-        size: image.size,
+        // In the API it has a sign.
+        size: image.size.min(i64::MAX.cast_unsigned()),
         pinned: image.pinned,
     }
 }

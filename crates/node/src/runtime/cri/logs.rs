@@ -24,12 +24,19 @@ pub(super) async fn rotate(inner: Arc<Inner>) {
 }
 
 /// Path of a container's log.
-fn path(directory: &Path, container: &v1::Container) -> Option<PathBuf> {
-    let label = |name: &str| container.labels.get(name).map(String::as_str);
+fn path(directory: &Path, listed: &v1::Container) -> Option<PathBuf> {
+    let label = |name: &str| listed.labels.get(name).map(String::as_str);
     let (namespace, name) = (label(label::POD_NAMESPACE)?, label(label::POD_NAME)?);
-    let of_pod = rules::log_directory_of(directory, namespace, name, label(label::POD_UID)?);
-    let metadata = container.metadata.as_ref()?;
-    Some(of_pod.join(rules::log_name(&metadata.name, metadata.attempt)))
+    let uid = label(label::POD_UID)?;
+    let metadata = listed.metadata.as_ref()?;
+    // Names of the agent have no slash. With one the path could lead to files of the machine.
+    let container = metadata.name.as_str();
+    let mut parts = [namespace, name, uid, container].into_iter();
+    if parts.any(|part| part.contains('/')) || container == ".." {
+        return None;
+    }
+    let of_pod = rules::log_directory_of(directory, namespace, name, uid);
+    Some(of_pod.join(rules::log_name(container, metadata.attempt)))
 }
 
 async fn blocking<T: Send + 'static>(

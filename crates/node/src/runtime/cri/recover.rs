@@ -69,6 +69,7 @@ impl Inner {
                 networks,
                 addresses,
                 closed: false,
+                unseen: false,
             };
             if let Some(older) = sandboxes.insert(metadata.uid, found) {
                 self.remove(Removal::Sandbox(older.id));
@@ -99,6 +100,8 @@ impl Inner {
 
     fn adopt(&self, container: v1::Container, status: &v1::ContainerStatus) -> Found {
         let metadata = container.metadata.unwrap_or_default();
+        // More runs than the API can express, no container has had.
+        let attempt = metadata.attempt.min(i32::MAX.cast_unsigned() - 1);
         let label = |name: &str| container.labels.get(name).cloned().unwrap_or_default();
         let sender = watch::Sender::new(follow::exit(status));
         let exit = sender.subscribe();
@@ -121,12 +124,12 @@ impl Inner {
                 pod_namespace: label(label::POD_NAMESPACE),
                 pod_name: label(label::POD_NAME),
                 container: metadata.name,
-                attempt: metadata.attempt,
+                attempt,
             },
             running: Running {
                 id: container.id,
                 started: time(status.started_at).unwrap_or_else(Timestamp::now),
-                image_id: status.image_ref.clone(),
+                image_id: reported::image_id(status),
                 user: reported::user(status),
                 given: reported::given(status),
                 exit,

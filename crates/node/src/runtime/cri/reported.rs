@@ -3,18 +3,32 @@
 use allot_protos::cri_v1 as v1;
 use k8s_openapi::api::core::v1::{ContainerUser, LinuxContainerUser};
 
+use crate::events::shorten;
 use crate::runtime::ReportedResources;
 
-/// The user of a container; `None` if the runtime does not report it, as containerd before 2.0.
+/// The user of a container; `None` if the runtime does not report it, as containerd before 2.0, or reports one that cannot be.
 pub(super) fn user(status: &v1::ContainerStatus) -> Option<ContainerUser> {
+    /// As many groups as the kernel permits.
+    const MOST: usize = 65_536;
     let user = status.user.as_ref()?.linux.as_ref()?;
+    // The API accepts no others.
+    let valid = |id: &i64| (0..=i64::from(i32::MAX)).contains(id);
+    if !valid(&user.uid) || !valid(&user.gid) {
+        return None;
+    }
+    let groups = user.supplemental_groups.iter().filter(|it| valid(it));
     Some(ContainerUser {
         linux: Some(LinuxContainerUser {
             uid: user.uid,
             gid: user.gid,
-            supplemental_groups: Some(user.supplemental_groups.clone()),
+            supplemental_groups: Some(groups.take(MOST).copied().collect()),
         }),
     })
+}
+
+/// What a container's image is called.
+pub(super) fn image_id(status: &v1::ContainerStatus) -> String {
+    shorten(status.image_ref.clone())
 }
 
 /// The resources of a container; `None` if the runtime reports none.
@@ -109,5 +123,19 @@ mod tests {
         let told = user(&status).and_then(|user| user.linux).expect("a user");
         assert_eq!((told.uid, told.gid), (7, 8));
         assert_eq!(told.supplemental_groups, Some(vec![8, 9]));
+        // A status with other IDs is refused as a whole.
+        let linux = |uid, groups| v1::LinuxContainerUser {
+            uid,
+            gid: 0,
+            supplemental_groups: groups,
+        };
+        let mut of = |linux| {
+            status.user = Some(v1::ContainerUser { linux: Some(linux) });
+            user(&status).and_then(|user| user.linux)
+        };
+        assert_eq!(of(linux(-1, vec![])), None);
+        assert_eq!(of(linux(1 << 31, vec![])), None);
+        let told = of(linux(7, vec![-1, 8, i64::MAX])).expect("a user");
+        assert_eq!(told.supplemental_groups, Some(vec![8]));
     }
 }

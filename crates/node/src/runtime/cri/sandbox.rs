@@ -12,7 +12,7 @@ use super::calls::CallError;
 use super::containers::make_private;
 use super::{Creation, Inner, follow, translate};
 use crate::error::AtPath as _;
-use crate::runtime::RuntimeError;
+use crate::runtime::{Opened, RuntimeError};
 
 /// The newest sandbox of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub(super) struct Sandbox {
     pub(super) addresses: Vec<IpAddr>,
     /// Whether the sandbox has been stopped or is being stopped.
     pub(super) closed: bool,
+    /// Whether the pod has yet to be told that it is new.
+    pub(super) unseen: bool,
 }
 
 /// The pod IPs that a sandbox status reports.
@@ -57,7 +59,7 @@ impl Inner {
         &self,
         pod: &Pod,
         handler: BoxFuture<'_, Result<String, RuntimeError>>,
-    ) -> Result<(), RuntimeError> {
+    ) -> Result<Opened, RuntimeError> {
         self.is_ready()?;
         let uid = pod.uid().unwrap_or_default();
         let _creation = Creation::begin(&self.creating, &uid);
@@ -66,10 +68,11 @@ impl Inner {
         if let Some(sandbox) = known {
             let status = self.sandbox_status(&sandbox.id).await?;
             let ready = status.filter(|it| it.state() == v1::PodSandboxState::SandboxReady);
-            if ready.is_some() && !sandbox.closed {
-                return Ok(());
+            if let Some(status) = ready.filter(|_| !sandbox.closed) {
+                let own = translate::own_network(pod, sandbox.networks);
+                return Ok(self.see(&uid, own.then_some(&status)));
             }
-            attempt = sandbox.attempt + 1;
+            attempt = sandbox.attempt.saturating_add(1);
             self.stop_sandbox(&sandbox.id).await?;
             self.remove(super::Removal::Sandbox(sandbox.id));
             self.sandboxes.lock().remove(&uid);
@@ -89,7 +92,6 @@ impl Inner {
             runtime_handler,
         };
         let id = self.calls.run_pod_sandbox(request).await?.pod_sandbox_id;
-        let own = translate::own_network(pod, networks);
         // Recorded before a later call can fail, so that the sandbox is removed together with the pod.
         let sandbox = Sandbox {
             id: id.clone(),
@@ -97,17 +99,28 @@ impl Inner {
             networks,
             addresses: Vec::new(),
             closed: false,
+            unseen: true,
         };
         self.sandboxes.lock().insert(uid.clone(), sandbox);
-        if !own {
-            return Ok(());
+        let status = match translate::own_network(pod, networks) {
+            // If this fails, the next attempt asks again.
+            true => self.sandbox_status(&id).await?,
+            false => None,
+        };
+        Ok(self.see(&uid, status.as_ref()))
+    }
+
+    /// Records the addresses of a pod from the status of its sandbox, if it has a network of its own. A sandbox is new the first time.
+    fn see(&self, uid: &str, status: Option<&v1::PodSandboxStatus>) -> Opened {
+        let mut sandboxes = self.sandboxes.lock();
+        let Some(sandbox) = sandboxes.get_mut(uid) else {
+            return Opened::Kept;
+        };
+        if !std::mem::take(&mut sandbox.unseen) {
+            return Opened::Kept;
         }
-        let status = self.sandbox_status(&id).await?;
-        let addresses = status.as_ref().map(addresses).unwrap_or_default();
-        if let Some(sandbox) = self.sandboxes.lock().get_mut(&uid) {
-            sandbox.addresses = addresses;
-        }
-        Ok(())
+        sandbox.addresses = status.map(addresses).unwrap_or_default();
+        Opened::Created
     }
 
     /// Stops the sandbox of a pod; retries for as long as the runtime is unavailable.
