@@ -22,6 +22,7 @@ mod delete;
 mod media_type;
 mod options;
 mod patch;
+mod provision;
 mod read;
 mod route;
 mod sub;
