@@ -257,6 +257,7 @@ fn limits_of_events_are_valid_or_the_server_does_not_start() {
 fn read_none(events: Option<bool>) -> Result<AdmissionOptions, String> {
     let is_enabled = |name: &str| match name {
         "EventRateLimit" => events,
+        "ImagePolicyWebhook" => Some(false),
         _ => Some(true),
     };
     AdmissionOptions::read(None, is_enabled, &Features::default())
