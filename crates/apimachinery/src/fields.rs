@@ -71,6 +71,11 @@ impl FieldSelector {
         Ok(Self { requirements })
     }
 
+    /// These conditions, in the order in which they are given.
+    pub fn as_given(requirements: Vec<Requirement>) -> Self {
+        Self { requirements }
+    }
+
     /// The conditions, all of which an object must satisfy.
     pub fn requirements(&self) -> &[Requirement] {
         &self.requirements

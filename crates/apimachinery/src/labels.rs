@@ -115,6 +115,16 @@ impl Requirement {
         })
     }
 
+    /// As [`Self::new`], but the values stay as they are given: access reviews are passed on so.
+    pub fn as_given(
+        key: &str,
+        operator: Operator,
+        values: Vec<String>,
+    ) -> Result<Self, ParseError> {
+        let checked = Self::new(key, operator, values.clone())?;
+        Ok(Self { values, ..checked })
+    }
+
     /// Label key.
     pub fn key(&self) -> &str {
         &self.key
@@ -125,7 +135,7 @@ impl Requirement {
         self.operator
     }
 
-    /// The values, sorted.
+    /// The values, sorted unless the requirement was made by [`Self::as_given`].
     pub fn values(&self) -> &[String] {
         &self.values
     }
@@ -201,6 +211,13 @@ impl Selector {
     /// All of `requirements`, sorted by key.
     pub fn from_requirements(mut requirements: Vec<Requirement>) -> Self {
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
+        Self {
+            requirements: Some(requirements),
+        }
+    }
+
+    /// All of `requirements`, in the order in which they are given.
+    pub fn as_given(requirements: Vec<Requirement>) -> Self {
         Self {
             requirements: Some(requirements),
         }

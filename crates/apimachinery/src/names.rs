@@ -54,6 +54,15 @@ pub fn declared_subdomain(value: &str) -> Vec<String> {
     errors
 }
 
+/// A DNS label by the rules that upstream declares beside its types, as [`declared_subdomain`].
+pub fn declared_label(value: &str) -> Vec<String> {
+    let mut errors = dns1123_label(value);
+    if value.len() > DNS_LABEL_MAX {
+        errors[0] = format!("must be no more than {DNS_LABEL_MAX} bytes");
+    }
+    errors
+}
+
 /// A DNS subdomain whose labels may begin with an underscore and have more inside (search paths).
 pub fn dns1123_subdomain_with_underscore(value: &str) -> Vec<String> {
     const LABEL: &str = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";

@@ -5,11 +5,13 @@
 
 mod accounts;
 mod certificates;
+mod declared;
 mod dra;
 pub(crate) mod dynamic;
 mod escalation;
 pub(crate) mod events;
 mod groups;
+pub(crate) mod image_policy;
 mod images;
 mod limits;
 mod namespaces;
@@ -38,6 +40,7 @@ use crate::auth::Authorizer;
 use crate::error::{ApiError, Result};
 use crate::identity::User;
 use crate::managed::Known;
+use crate::metrics::reloads::Reloads;
 use crate::object::meta;
 use crate::registry::Resource;
 use crate::request::{DeleteOptions, Incoming, Warnings};
@@ -55,8 +58,12 @@ pub struct Admission {
     pub dynamic: Arc<dynamic::Dynamic>,
     /// How often pod security found what.
     pub(crate) pod_security: security::metrics::Metrics,
+    /// Changes of the policies and webhooks in files.
+    pub(crate) manifest_reloads: Reloads,
     /// Limits of events, and how far they are used.
     pub(crate) event_limits: events::EventLimits,
+    /// The webhook that decides about images, if there is one.
+    pub(crate) image_policy: Option<image_policy::ImagePolicy>,
 }
 
 impl Deref for Admission {
@@ -323,6 +330,9 @@ pub async fn validate(
     if enabled(core, Plugin::AlwaysPullImages) {
         images::check(attributes, object)?;
     }
+    if enabled(core, Plugin::ImagePolicyWebhook) {
+        image_policy::check(core, attributes, object).await?;
+    }
     if enabled(core, Plugin::PodSecurity) {
         security::check(core, attributes, object, warn).await?;
     }
@@ -345,6 +355,9 @@ pub async fn validate(
     }
     if enabled(core, Plugin::PodGroupWorkloadExists) {
         groups::workload_exists(core, attributes, object).await?;
+    }
+    if enabled(core, Plugin::NodeDeclaredFeatureValidator) {
+        declared::check(core, attributes, object).await?;
     }
     if enabled(core, Plugin::JobValidation) {
         groups::keep_parallelism(core, attributes, object).await?;

@@ -1,7 +1,7 @@
 //! Authentication and authorization.
 
 mod abac;
-mod answer_cache;
+pub(crate) mod answer_cache;
 mod authenticate;
 mod authorize;
 pub(crate) mod certificate;

@@ -3,12 +3,15 @@
 mod kubernetes;
 mod lease;
 
+pub(crate) use lease::identity;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use allot_store::{Embedded, Expect, Write};
 use serde_json::{Value, json};
 
+use crate::admission::plugins::Plugin;
 use crate::auth::policy;
 use crate::config::Config;
 use crate::error::{ApiError, Result};
@@ -105,6 +108,14 @@ async fn inherit(server: &Server, defaults: &mut [(&str, Value)]) -> Result<()> 
 async fn run(server: &Server) -> Result<()> {
     crate::zpages::started();
     crate::admission::dynamic::manifests::start(&server.0).map_err(ApiError::unknown)?;
+    if let Some(policy) = &server.0.image_policy {
+        policy.usable().map_err(|why| {
+            let plugin = Plugin::ImagePolicyWebhook.name();
+            ApiError::unknown(format!(
+                "couldn't init admission plugin \"{plugin}\": {why}"
+            ))
+        })?;
+    }
     let mut objects: Vec<(String, String, Value)> = Vec::new();
     for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
         let namespace = json!({

@@ -77,8 +77,8 @@ pub struct Config {
 }
 
 pub use admission::{
-    AdmissionOptions, EventLimit, EventLimitKind, LimitedResource, Toleration, TolerationDefaults,
-    WebhookOptions,
+    AdmissionOptions, EventLimit, EventLimitKind, ImagePolicy, LimitedResource, Toleration,
+    TolerationDefaults, WebhookOptions,
 };
 pub use kubeconfig::{Credential, Kubeconfig, Trusted};
 pub use token_webhook::TokenWebhook;

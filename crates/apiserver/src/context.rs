@@ -7,6 +7,7 @@ use allot_store::{Backend, Entry};
 use tokio::sync::Semaphore;
 
 use crate::admission::events::EventLimits;
+use crate::admission::image_policy::ImagePolicy;
 use crate::admission::{Admission, dynamic};
 use crate::auth::{Authenticator, Authorizer, Impersonation};
 use crate::config::Config;
@@ -59,7 +60,7 @@ impl Core {
     /// Creates the state for a backend and watches it for changes of the configuration of admission and flow control.
     pub(crate) fn new(backend: Arc<dyn Backend>, config: Config) -> Self {
         let dynamic = Arc::default();
-        let metrics = Metrics::default();
+        let metrics = Metrics::new(&crate::bootstrap::identity(&config.host_name));
         let flow = FlowControl::new(&config.limits, metrics.flow.clone());
         let watches = Shares::new(config.limits.max_watches);
         let streams = Shares::new(streams_of(config.limits.max_connections));
@@ -71,7 +72,9 @@ impl Core {
                 authorizer: Authorizer::new(&config, metrics.authorization.clone()),
                 dynamic,
                 pod_security: metrics.pod_security.clone(),
+                manifest_reloads: metrics.manifest_reloads.clone(),
                 event_limits: EventLimits::new(&config.admission.event_limits),
+                image_policy: config.admission.image_policy.as_ref().map(ImagePolicy::new),
                 state: Arc::new(ServerState::new(backend, config)),
             },
             metrics,

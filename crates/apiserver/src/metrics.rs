@@ -1,6 +1,7 @@
 //! `/metrics`: counts and times of requests under kube-apiserver's names.
 
 mod process;
+pub(crate) mod reloads;
 mod requests;
 mod slis;
 
@@ -20,6 +21,7 @@ use crate::request::{Incoming, RequestInfo};
 use crate::state::ServerState;
 
 use process::Process;
+use reloads::Reloads;
 use requests::{Answered, Deprecated, InFlight, Timed};
 use slis::Slis;
 
@@ -50,6 +52,10 @@ pub struct Metrics {
     pub authorization: crate::auth::metrics::Metrics,
     /// Metrics of pod security.
     pub pod_security: crate::admission::security::metrics::Metrics,
+    /// Changes of the file of authorizers.
+    pub authorizer_reloads: Reloads,
+    /// Changes of the policies and webhooks in files.
+    pub manifest_reloads: Reloads,
     registry: Registry,
     requests: Family<Answered, Counter>,
     deprecated: Family<Deprecated, Gauge>,
@@ -76,8 +82,9 @@ fn histogram() -> Histogram {
     ])
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
+impl Metrics {
+    /// Those of a server with this identity, nothing counted yet.
+    pub fn new(server: &str) -> Self {
         let mut registry = Registry::default();
         let requests = Family::default();
         let durations = Family::<Timed, Histogram>::new_with_constructor(histogram);
@@ -173,6 +180,8 @@ impl Default for Metrics {
             flow: crate::flow::metrics::Metrics::register(&mut registry),
             authorization: crate::auth::metrics::Metrics::register(&mut registry),
             pod_security: crate::admission::security::metrics::Metrics::register(&mut registry),
+            authorizer_reloads: Reloads::register(&mut registry, "authorization", server),
+            manifest_reloads: Reloads::register(&mut registry, "manifest_admission", server),
             registry,
             process,
             requests,

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 
 use allot_schema::openapi::{self as schemas, Format};
-use allot_schema::types;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use parking_lot::Mutex;
@@ -248,9 +247,7 @@ fn v2(registry: &Registry) -> Value {
         match part {
             Part::Plain { name } => {
                 all_paths.extend(paths::plain(name, Format::V2));
-                let answer = paths::plain_answer(name);
-                let root = answer.iter().filter_map(|name| types::by_name(name));
-                definitions.extend(schemas::schemas(root, Format::V2));
+                definitions.extend(paths::plain_schemas(name, Format::V2));
             }
             Part::Version {
                 group,

@@ -22,6 +22,7 @@ mod delete;
 mod media_type;
 mod options;
 mod patch;
+mod provision;
 mod read;
 mod route;
 mod sub;
@@ -93,10 +94,20 @@ pub async fn dispatch(
     let Some(resource) = route::resource(core, request)? else {
         return Ok(text_response(404, "404 page not found\n"));
     };
-    route::check_handler(core, &resource, request)?;
     let info = Arc::clone(&request.info);
+    // Only a proxy passes on the rest of the path; for custom resources upstream ignores it.
+    if !info.rest.is_empty() && info.subresource != "proxy" && resource.custom.is_none() {
+        return Err(ApiError::no_such_path());
+    }
+    route::check_handler(core, &resource, request)?;
+    let connects = connects(&info.subresource);
+    if connects && request.query.all("dryRun").next().is_some() {
+        return Err(ApiError::bad_request("dryRun is not supported"));
+    }
     let media = media_of_answer(&resource, request)?;
-    let options = options::WriteOptions::of(request, &info.verb)?;
+    // The options of a request that is passed on are those of its receiver.
+    let verb = if connects { "connect" } else { &info.verb };
+    let options = options::WriteOptions::of(request, verb)?;
     let call = Call {
         core,
         request,
@@ -111,10 +122,6 @@ pub async fn dispatch(
     };
     if info.verb == "watch" {
         call.check_included()?;
-    }
-    // Only a proxy passes on the rest of the path; for custom resources upstream ignores it.
-    if !info.rest.is_empty() && info.subresource != "proxy" && call.resource.custom.is_none() {
-        return Err(ApiError::no_such_path());
     }
     if !info.subresource.is_empty() {
         let Some(subresource) = call.resource.subresource(&info.subresource).cloned() else {
@@ -150,6 +157,11 @@ fn of_verb<'a>(verb: &str, call: Call<'a>, body: Bytes) -> BoxFuture<'a, Result<
     }
 }
 
+/// Whether requests of a subresource are passed on to a kubelet or workload.
+fn connects(subresource: &str) -> bool {
+    matches!(subresource, "proxy" | "exec" | "attach" | "portforward")
+}
+
 /// The form of the answer that the request accepts and the resource has.
 fn media_of_answer(resource: &Resource, request: &Incoming) -> Result<MediaType> {
     let info = &request.info;
@@ -161,14 +173,7 @@ fn media_of_answer(resource: &Resource, request: &Incoming) -> Result<MediaType>
     };
     match negotiate(&request.headers, &request.query, offer) {
         // Neither a proxied response nor a stream is negotiated.
-        Err(_)
-            if matches!(
-                info.subresource.as_str(),
-                "proxy" | "exec" | "attach" | "portforward"
-            ) =>
-        {
-            Ok(MediaType::JSON)
-        }
+        Err(_) if connects(&info.subresource) => Ok(MediaType::JSON),
         chosen => chosen,
     }
 }

@@ -139,8 +139,9 @@ pub(crate) async fn follow(
 
 /// Brings what an interrupted process left behind in order, and shows the ranges of addresses.
 pub(crate) async fn start(core: &Arc<ServerState>) -> Result<()> {
-    ranges::sync_default(core, true).await?;
-    ranges::keep_default(core.clone());
+    let mut told = ranges::Told::default();
+    ranges::sync_default(core, &mut told).await?;
+    ranges::keep_default(core.clone(), told);
     let services = core.backend.list(SERVICES, ListOptions::default()).await?;
     let services = services.entries.iter();
     let services: Vec<Value> = services

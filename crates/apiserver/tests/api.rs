@@ -20,6 +20,7 @@ mod api {
     pub mod manifests;
     pub mod media;
     pub mod metrics;
+    pub mod plugins;
     pub mod policies;
     pub mod policy_versions;
     pub mod raw;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use allot_apiserver::admission::plugins::{is_enabled, works};
+use allot_apiserver::admission::plugins::is_enabled;
 use allot_apiserver::config::AdmissionOptions;
 use allot_model::features::Features;
 use anyhow::bail;
@@ -39,16 +39,12 @@ impl Args {
     }
 }
 
-/// Rejects unknown admission plugins, and warns about those that have no effect here.
+/// Rejects unknown admission plugins.
 pub(super) fn check_plugins(enabled: &[String], disabled: &[String]) -> anyhow::Result<()> {
     for (verb, names) in [("enable", enabled), ("disable", disabled)] {
         for name in names {
-            match works(name) {
-                None => bail!("--{verb}-admission-plugins: plugin {name:?} is unknown"),
-                Some(false) if verb == "enable" => {
-                    tracing::warn!("the admission plugin {name} is not built: it does nothing");
-                }
-                Some(_) => {}
+            if is_enabled(name, &[], &[]).is_none() {
+                bail!("--{verb}-admission-plugins: plugin {name:?} is unknown");
             }
         }
     }

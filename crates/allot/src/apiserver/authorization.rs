@@ -263,6 +263,7 @@ impl Authorizers {
         let Some((file, content)) = self.file else {
             return;
         };
+        server.authorized_by(&content);
         let mut followed = FollowedFile::new(&file, content);
         loop {
             match followed.changed().await {

@@ -48,6 +48,8 @@ plugins! {
     MutatingAdmissionWebhook: on,
     /// Objects are created only in a namespace that exists and is not terminating.
     NamespaceLifecycle: on,
+    /// A pod is changed only to what its node declares that it can do.
+    NodeDeclaredFeatureValidator: on,
     /// A node writes only its own objects.
     NodeRestriction: on,
     /// A claim grows only if its class permits that.
@@ -92,8 +94,12 @@ plugins! {
     EventRateLimit: off,
     /// Pods tolerate taints that are named after the extended resources which they ask for.
     ExtendedResourceToleration: off,
+    /// Another server decides which images pods may have.
+    ImagePolicyWebhook: off,
     /// Pods keep apart from others by node only.
     LimitPodHardAntiAffinityTopology: off,
+    /// A namespace that does not exist is made for the first object in it.
+    NamespaceAutoProvision: off,
     /// Objects are written only in a namespace that exists.
     NamespaceExists: off,
     /// Node selectors of the pods of a namespace.
@@ -112,30 +118,11 @@ impl Plugin {
     }
 }
 
-/// Plugins of kube-apiserver that do not exist here: their function is elsewhere, or not
-/// implemented.
-const OTHERS: [&str; 3] = [
-    "ImagePolicyWebhook",
-    "NamespaceAutoProvision",
-    "NodeDeclaredFeatureValidator",
-];
-
 /// Whether the plugin of that name runs with these values of the two flags; `None` if kube-apiserver has no such plugin.
 pub fn is_enabled(name: &str, enabled: &[String], disabled: &[String]) -> Option<bool> {
     let mut all = Plugin::ALL.iter();
-    match all.find(|plugin| plugin.name() == name) {
-        Some(plugin) => Some(plugin.is_enabled(enabled, disabled)),
-        None => works(name),
-    }
-}
-
-/// Whether a plugin of that name works here; `None` if kube-apiserver has no such plugin.
-pub fn works(name: &str) -> Option<bool> {
-    match name {
-        _ if Plugin::ALL.iter().any(|plugin| plugin.name() == name) => Some(true),
-        _ if OTHERS.contains(&name) => Some(false),
-        _ => None,
-    }
+    let plugin = all.find(|plugin| plugin.name() == name)?;
+    Some(plugin.is_enabled(enabled, disabled))
 }
 
 #[cfg(test)]
@@ -156,9 +143,8 @@ mod tests {
 
     #[test]
     fn only_names_of_kube_apiserver_are_known() {
-        assert_eq!(works("ResourceQuota"), Some(true));
-        assert_eq!(works("OwnerReferencesPermissionEnforcement"), Some(true));
-        assert_eq!(works("ImagePolicyWebhook"), Some(false));
-        assert_eq!(works("resourcequota"), None);
+        assert_eq!(is_enabled("ResourceQuota", &[], &[]), Some(true));
+        assert_eq!(is_enabled("ImagePolicyWebhook", &[], &[]), Some(false));
+        assert_eq!(is_enabled("resourcequota", &[], &[]), None);
     }
 }

@@ -10,10 +10,10 @@ use sha2::{Digest, Sha256};
 const MOST: usize = 8192;
 
 /// What was asked, reduced: questions may hold tokens, and be long.
-pub(super) type Key = [u8; 32];
+pub(crate) type Key = [u8; 32];
 
 /// The key of the parts of a question. `salt` is random, so that the keys of tokens can not be computed elsewhere.
-pub(super) fn key<'a>(salt: &[u8], parts: impl IntoIterator<Item = &'a [u8]>) -> Key {
+pub(crate) fn key<'a>(salt: &[u8], parts: impl IntoIterator<Item = &'a [u8]>) -> Key {
     let mut hash = Sha256::new_with_prefix(salt);
     for part in parts {
         hash.update(part.len().to_le_bytes());
@@ -23,7 +23,7 @@ pub(super) fn key<'a>(salt: &[u8], parts: impl IntoIterator<Item = &'a [u8]>) ->
 }
 
 /// Answers by question. When the cache is full, the oldest is evicted.
-pub(super) struct AnswerCache<T> {
+pub(crate) struct AnswerCache<T> {
     most: usize,
     inner: Mutex<Inner<T>>,
 }
@@ -35,11 +35,12 @@ struct Inner<T> {
 }
 
 impl<T: Clone> AnswerCache<T> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         AnswerCache::holding(MOST)
     }
 
-    fn holding(most: usize) -> Self {
+    /// One of at most so many answers.
+    pub(crate) fn holding(most: usize) -> Self {
         AnswerCache {
             most,
             inner: Mutex::new(Inner {
@@ -50,14 +51,14 @@ impl<T: Clone> AnswerCache<T> {
     }
 
     /// The answer, if its time is not over.
-    pub(super) fn get(&self, key: &Key) -> Option<T> {
+    pub(crate) fn get(&self, key: &Key) -> Option<T> {
         let inner = self.inner.lock();
         let (until, answer) = inner.known.get(key)?;
         (Instant::now() < *until).then(|| answer.clone())
     }
 
     /// Adds an answer for a time, which may be none.
-    pub(super) fn insert(&self, key: Key, answer: T, time: Duration) {
+    pub(crate) fn insert(&self, key: Key, answer: T, time: Duration) {
         let Some(until) = Instant::now().checked_add(time) else {
             return;
         };

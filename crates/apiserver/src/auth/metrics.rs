@@ -45,11 +45,6 @@ struct Conditional {
     r#type: &'static str,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Reload {
-    status: &'static str,
-}
-
 /// Counters and times of authorizers.
 #[derive(Debug, Clone)]
 pub struct Metrics {
@@ -59,7 +54,6 @@ pub struct Metrics {
     open: Family<Call, Counter>,
     excluded: Family<Conditional, Counter>,
     failed: Family<Conditional, Counter>,
-    reloads: Family<Reload, Counter>,
 }
 
 /// Prometheus' usual limits.
@@ -78,7 +72,6 @@ impl Default for Metrics {
             open: Family::default(),
             excluded: Family::default(),
             failed: Family::default(),
-            reloads: Family::default(),
         }
     }
 }
@@ -120,11 +113,6 @@ impl Metrics {
             "Requests on which the match conditions of an authorizer failed",
             metrics.failed.clone(),
         );
-        registry.register(
-            "apiserver_authorization_config_controller_automatic_reloads",
-            "Changes of the file of authorizers by whether they were taken over",
-            metrics.reloads.clone(),
-        );
         metrics
     }
 
@@ -162,12 +150,6 @@ impl Metrics {
     /// The match conditions of a webhook failed.
     pub(super) fn conditions_failed(&self, name: &str) {
         self.failed.get_or_create(&conditional(name)).inc();
-    }
-
-    /// The file of authorizers has changed.
-    pub(crate) fn reloaded(&self, taken: bool) {
-        let status = if taken { "success" } else { "failure" };
-        self.reloads.get_or_create(&Reload { status }).inc();
     }
 }
 

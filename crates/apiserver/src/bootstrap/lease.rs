@@ -46,7 +46,7 @@ pub(super) async fn run(server: &Server, address: SocketAddr) -> Result<()> {
 }
 
 /// The name of the server on a host, which other servers have to find without asking it.
-fn identity(host: &str) -> String {
+pub(crate) fn identity(host: &str) -> String {
     let mut hashed = Vec::new();
     for part in [host, COMPONENT.1] {
         // Names of hosts are at most 64 bytes.

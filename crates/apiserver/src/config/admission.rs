@@ -1,6 +1,7 @@
 //! The file of `--admission-control-config-file`: configuration of admission plugins (`apiserver.config.k8s.io`).
 
 mod events;
+mod image_policy;
 mod quota;
 mod tolerations;
 mod webhooks;
@@ -16,6 +17,7 @@ use super::decode::{Document, Fields, Kind, Unreadable};
 use super::pod_security::PodSecurity;
 
 pub use events::{EventLimit, EventLimitKind};
+pub use image_policy::ImagePolicy;
 pub use quota::LimitedResource;
 pub use tolerations::{Toleration, TolerationDefaults};
 pub use webhooks::WebhookOptions;
@@ -36,7 +38,8 @@ const KIND: Kind = Kind {
 };
 
 /// The plugins that have configuration.
-const CONFIGURED: [&str; 9] = [
+const CONFIGURED: [&str; 10] = [
+    "ImagePolicyWebhook",
     "PodSecurity",
     "PodNodeSelector",
     "PodTolerationRestriction",
@@ -75,6 +78,8 @@ pub struct AdmissionOptions {
     pub tolerations: TolerationDefaults,
     /// The limits of EventRateLimit.
     pub event_limits: Vec<EventLimit>,
+    /// The webhook of ImagePolicyWebhook.
+    pub image_policy: Option<ImagePolicy>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -139,6 +144,7 @@ impl AdmissionOptions {
             // It would limit nothing.
             return match name {
                 "EventRateLimit" => Err(events::EMPTY.to_owned()),
+                "ImagePolicyWebhook" => Err(image_policy::NONE.to_owned()),
                 _ => Ok(()),
             };
         };
@@ -147,6 +153,7 @@ impl AdmissionOptions {
             "PodNodeSelector" => self.node_selectors = node_selectors(document)?,
             "PodTolerationRestriction" => self.tolerations = tolerations::read(document)?,
             "EventRateLimit" => self.event_limits = events::read(document)?,
+            "ImagePolicyWebhook" => self.image_policy = Some(image_policy::read(document)?),
             "MutatingAdmissionWebhook" => {
                 self.mutating_webhooks = webhooks::read(document, features)?
             }

@@ -12,7 +12,7 @@ pub(super) mod file;
 use file::{Cluster, File, User};
 
 /// A server and the credentials for it.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Kubeconfig {
     /// Its URL, with `http` or `https`.
     pub server: Uri,

@@ -121,9 +121,7 @@ impl Part {
     pub(super) fn v3(&self) -> Value {
         let (paths, components) = match self {
             Part::Plain { name } => {
-                let answer = paths::plain_answer(name);
-                let root = answer.iter().filter_map(|name| types::by_name(name));
-                let components = schemas::schemas(root, Format::V3);
+                let components = paths::plain_schemas(name, Format::V3);
                 (paths::plain(name, Format::V3), components)
             }
             Part::Version {
@@ -136,15 +134,19 @@ impl Part {
                 components(version, resources, *old_claims, Format::V3),
             ),
         };
-        json!({
+        let mut document = json!({
             "openapi": "3.0.0",
             "info": {"title": "Kubernetes", "version": crate::version::VERSION},
             "paths": paths,
             "components": {
-                "schemas": components,
                 "securitySchemes": {"BearerToken": {"in": "header", "name": "authorization", "type": "apiKey"}},
             },
-        })
+        });
+        // Clients that write the document again leave out what is empty.
+        if !components.is_empty() {
+            document["components"]["schemas"] = components.into();
+        }
+        document
     }
 }
 

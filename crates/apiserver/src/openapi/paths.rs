@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::registry::{Resource, Subresource};
 
 use self::operation::{Answer, Operation, options};
-pub(super) use self::plain::{answer as plain_answer, plain};
+pub(super) use self::plain::{plain, plain_schemas};
 
 mod operation;
 mod plain;

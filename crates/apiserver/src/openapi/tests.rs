@@ -24,6 +24,23 @@ fn every_version_has_a_document_whose_references_resolve() {
     }
 }
 
+/// A client that writes a document again leaves out an empty map.
+#[test]
+fn no_document_has_schemas_that_are_empty() {
+    let registry = builtin::registry(&RuntimeConfig::default(), Release::NEWEST);
+    for (name, part) in parts(&registry) {
+        let document = part.v3();
+        let schemas = document["components"].get("schemas");
+        let is_empty = schemas.is_some_and(|it| it.as_object().is_none_or(Map::is_empty));
+        assert!(!is_empty, "{name}");
+    }
+    let version = parts(&registry)["version"].v3();
+    let answer =
+        &version["paths"]["/version/"]["get"]["responses"]["200"]["content"]["application/json"];
+    let info = "#/components/schemas/io.k8s.apimachinery.pkg.version.Info";
+    assert_eq!(answer["schema"]["$ref"], info);
+}
+
 #[test]
 fn the_old_format_holds_everything_once() {
     let registry = builtin::registry(&RuntimeConfig::default(), Release::NEWEST);

@@ -274,7 +274,9 @@ pub(super) fn is_registered(call: &Call<'_>, group: &str, version: &str, kind: &
         && !known
         && (group == call.resource.group || matches!(group, "apps" | "batch" | "policy"))
         && !group.is_empty();
-    kind.is_empty() || older || allot_schema::types::lookup(group, version, kind).is_some()
+    let has = |version: &str| allot_schema::types::lookup(group, version, kind).is_some();
+    let own = group == call.resource.group && kind == call.resource.kind;
+    kind.is_empty() || has(version) || older && (own || has("v1"))
 }
 
 /// Upstream's message for a kind that is not registered.

@@ -103,6 +103,9 @@ impl Call<'_> {
             dry_run: self.dry_run,
             asked: Some(asked),
         };
+        if operation == Operation::Create {
+            self.provide_namespace(&name).await?;
+        }
         admission::admit_sent(self.core, &attributes, sent).await
     }
 
@@ -159,6 +162,7 @@ impl Call<'_> {
             dry_run: self.dry_run,
             asked: Some(self.asked(None, Owners { new, old: None })),
         };
+        self.provide_namespace(&name.sent).await?;
         admission::mutate(self.core, &attributes, &mut object).await?;
         self.single_owners(&mut object, true);
         let _reserved = self.reserve_addresses(&mut object, None).await?;

@@ -17,7 +17,7 @@ use crate::context::{Call, FieldValidation};
 use crate::error::{ApiError, Result};
 use crate::object::{meta, metadata_mut};
 use crate::request::Part;
-use crate::{managed, yaml};
+use crate::{managed, versions, yaml};
 
 use decoding::{check_custom_version, decode_as, decode_patched, refused};
 pub(super) use parse::{APPLY, MEDIA_TYPES, Patch, Read, STRATEGIC, parse, unknown_media_type};
@@ -222,6 +222,8 @@ fn apply(
     let mut value = patched()?;
     if let (Patch::Strategic(_), None, Some(schema)) = (patch, &call.resource.custom, schema) {
         decode::from_unstructured(&mut value, schema).map_err(|error| refused(&shown(), &error))?;
+        // Upstream converts by the type of the object: what the patch says about it means nothing.
+        versions::set_type(&mut value, &call.resource, &call.version);
     }
     if matches!(patch, Patch::Json(_)) {
         let (group, kind) = (&call.resource.group, &call.resource.kind);

@@ -145,6 +145,16 @@ fn is_clean(key: &str) -> bool {
         .all(|part| !matches!(part, "" | "." | ".."))
 }
 
+/// The time limit in seconds and the size of a page, if they are given. As upstream, an empty text is no number.
+///
+/// # Errors
+/// 400 for what is no number.
+pub(super) fn numbers(query: &Query) -> Result<(Option<i64>, Option<i64>)> {
+    let seconds = query.get("timeoutSeconds").map(parse_int).transpose()?;
+    let limit = query.get("limit").map(parse_int).transpose()?;
+    Ok((seconds, limit))
+}
+
 /// Checks the parameters that lists and watches share.
 pub(super) fn validate_options(query: &Query, watch: bool) -> Result<()> {
     let mut errors = ErrorList::new();
@@ -254,16 +264,12 @@ pub(super) async fn respond(
 /// The objects that a request on a collection selects, and the metadata of their list.
 pub(super) async fn page(call: &Call<'_>) -> Result<(Vec<Arc<Entry>>, serde_json::Value)> {
     let query = &call.request.query;
-    query.text("timeoutSeconds").map(parse_int).transpose()?;
-    let limit = query
-        .text("limit")
-        .map(parse_int)
-        .transpose()?
-        .unwrap_or(0)
-        .max(0);
+    let (_, limit) = numbers(query)?;
+    let limit = limit.unwrap_or(0).max(0);
     // Upstream converts the numbers before it parses the selectors.
     let selectors = Selection::read(query)?;
-    validate_options(query, false)?;
+    // A deletion of a collection may have the parameter as well.
+    validate_options(query, query.flag("watch"))?;
     let selection = Selection::of(&call.resource, &call.version, selectors)?
         .sharded(&call.core.config.features, query)?;
     let version = query.text("resourceVersion");

@@ -9,12 +9,11 @@ use allot_store::{Entry, Error as StoreError, ListOptions};
 use http::{HeaderValue, Response};
 use tokio::time::Instant;
 
-use super::read::{validate_options, watched_version};
+use super::read::{numbers, validate_options, watched_version};
 use crate::body::Body;
 use crate::context::Call;
 use crate::error::Result;
 use crate::negotiate::Encoding;
-use crate::numbers::parse_int;
 use crate::registry::Resource;
 use crate::select::Selection;
 
@@ -30,11 +29,8 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 pub(super) async fn watch(call: Call<'_>) -> Result<Response<Body>> {
-    if call.media.encoding == Encoding::Yaml {
-        return Err(crate::negotiate::no_stream());
-    }
     let query = &call.request.query;
-    let seconds = query.text("timeoutSeconds").map(parse_int).transpose()?;
+    let (seconds, _) = numbers(query)?;
     validate_options(query, true)?;
     let selection = Selection::parse(&call.resource, &call.version, query)?
         .sharded(&call.core.config.features, query)?;
@@ -42,6 +38,9 @@ pub(super) async fn watch(call: Call<'_>) -> Result<Response<Body>> {
         None => 0,
         Some(text) => watched_version(text)?,
     };
+    if call.media.encoding == Encoding::Yaml {
+        return Err(crate::negotiate::no_stream());
+    }
     let send_initial = match query.get("sendInitialEvents") {
         Some(value) => !matches!(value, "" | "false" | "0"),
         None => from == 0,

@@ -1,7 +1,7 @@
 //! The selectors of access reviews.
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
-use allot_apimachinery::fields::FieldSelector;
+use allot_apimachinery::fields::{self, FieldSelector};
 use allot_apimachinery::labels::{Operator, Requirement, Selector};
 use allot_apimachinery::names;
 use serde_json::Value;
@@ -63,7 +63,7 @@ fn requirement(part: &Value, of: &str, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// The field selector of an access review. A requirement that cannot be used is dropped.
+/// The field selector of an access review, in its order. A requirement that cannot be used is dropped.
 pub(super) fn field_selector(selector: &Value) -> Option<FieldSelector> {
     let raw = text(selector, &["rawSelector"]);
     if !raw.is_empty() {
@@ -71,24 +71,25 @@ pub(super) fn field_selector(selector: &Value) -> Option<FieldSelector> {
     }
     let parts = selector["requirements"].as_array()?.iter();
     let parts = parts.filter_map(|part| {
-        let operator = match text(part, &["operator"]) {
-            "In" => "=",
-            "NotIn" => "!=",
+        let negated = match text(part, &["operator"]) {
+            "In" => false,
+            "NotIn" => true,
             _ => return None,
         };
-        match strings(&part["values"]).as_slice() {
-            [value] => Some(format!(
-                "{}{operator}{}",
-                text(part, &["key"]),
-                allot_apimachinery::fields::escape(value)
-            )),
-            _ => None,
-        }
+        let values = strings(&part["values"]);
+        let [value] = values.as_slice() else {
+            return None;
+        };
+        Some(fields::Requirement {
+            field: text(part, &["key"]).to_owned(),
+            value: value.clone(),
+            negated,
+        })
     });
-    FieldSelector::parse(&parts.collect::<Vec<_>>().join(",")).ok()
+    Some(FieldSelector::as_given(parts.collect()))
 }
 
-/// The label selector of an access review. A requirement that cannot be used is dropped.
+/// The label selector of an access review, in its order. A requirement that cannot be used is dropped.
 pub(super) fn label_selector(selector: &Value) -> Option<Selector> {
     let raw = text(selector, &["rawSelector"]);
     if !raw.is_empty() {
@@ -103,9 +104,9 @@ pub(super) fn label_selector(selector: &Value) -> Option<Selector> {
             "DoesNotExist" => Operator::DoesNotExist,
             _ => return None,
         };
-        Requirement::new(text(part, &["key"]), operator, strings(&part["values"])).ok()
+        Requirement::as_given(text(part, &["key"]), operator, strings(&part["values"])).ok()
     });
-    Some(Selector::from_requirements(parts.collect()))
+    Some(Selector::as_given(parts.collect()))
 }
 
 /// The message of an access review whose selector, or a part of it, cannot be used.

@@ -5,6 +5,11 @@ use crate::config::AuthorizationMode;
 use crate::config::authorization::file;
 
 impl Server {
+    /// The authorizers at the start are those of this file of `--authorization-config`.
+    pub fn authorized_by(&self, content: &[u8]) {
+        self.0.metrics.authorizer_reloads.uses("", content);
+    }
+
     /// Replaces the authorizers by those in the changed file of `--authorization-config`; requests that are being judged are not
     /// affected. `first` are the authorizers that the server has started with.
     ///
@@ -18,7 +23,11 @@ impl Server {
         let core = &self.0;
         let modes = file::read_again(content, first);
         let outcome = modes.and_then(|modes| core.authorizer.replace(&modes));
-        core.metrics.authorization.reloaded(outcome.is_ok());
+        let reloads = &core.metrics.authorizer_reloads;
+        match outcome {
+            Ok(()) => reloads.taken("", content),
+            Err(_) => reloads.refused(""),
+        }
         outcome
     }
 }

@@ -9,13 +9,18 @@ use serde_json::{Value, json};
 use super::CIDRS;
 use crate::config::ServiceRange;
 use crate::error::Result;
-use crate::object::{self, strings};
+use crate::object::{self, strings, text};
 use crate::own_objects::{self, ensure};
 use crate::state::ServerState;
 use crate::storage;
 
 /// The ServiceCIDR of the server's own ranges.
 const DEFAULT: &str = "kubernetes";
+
+/// The namespace of events about objects that have none.
+const NAMESPACE: &str = "default";
+/// The name under which the server tells about it.
+const CONTROLLER: &str = "kubernetes-service-cidr-controller";
 
 /// How often it is looked for, as by kube-apiserver: it is made again if it was deleted.
 const SYNC_EVERY: Duration = Duration::from_secs(10);
@@ -65,14 +70,15 @@ fn is_ready(cidr: &Value) -> bool {
 }
 
 /// Makes the ServiceCIDR of the server's own ranges, or brings it up to date: one of a single family gets the second. Other
-/// ranges stay as they are, for their addresses are in use; an administrator replaces them.
-pub(super) async fn sync_default(core: &ServerState, starts: bool) -> Result<()> {
+/// ranges stay as they are, for their addresses are in use; an administrator replaces them. What is wrong is told in events, each
+/// of them once.
+pub(super) async fn sync_default(core: &ServerState, told: &mut Told) -> Result<()> {
     let ranges = core.config.service_addresses.ranges();
     let wanted: Vec<String> = ranges.map(|it| it.to_string()).collect();
     let Some(entry) = core.backend.get(CIDRS, DEFAULT).await? else {
         let applied = own_objects::applied_condition(
             "networking.k8s.io/v1",
-            "kubernetes-service-cidr-controller",
+            CONTROLLER,
             "Ready",
             &["lastTransitionTime", "message", "status", "type"],
         );
@@ -88,13 +94,30 @@ pub(super) async fn sync_default(core: &ServerState, starts: bool) -> Result<()>
     let mut new = old.clone();
     if wanted.len() == 2 && known.len() == 1 && known[0] == wanted[0] {
         new["spec"]["cidrs"] = json!(wanted);
-    } else if known != wanted && starts {
-        let (known, wanted) = (known.join(","), wanted.join(","));
-        tracing::warn!(
-            "the default ServiceCIDR {known} does not match --service-cluster-ip-range={wanted}"
-        );
-    } else if known == wanted && is_ready(&old) && ready(&old).is_none() {
-        new["status"]["conditions"] = json!([readiness()]);
+    } else if !old["metadata"]["deletionTimestamp"].is_null() {
+        // The controller that removes it has the say.
+    } else if known != wanted {
+        if !std::mem::replace(&mut told.mismatch, true) {
+            let (known, wanted) = (known.join(" "), wanted.join(" "));
+            let why = format!(
+                "The default ServiceCIDR [{known}] does not match the controller flag configurations [{wanted}]"
+            );
+            warn(
+                core,
+                &entry,
+                "KubernetesDefaultServiceCIDRInconsistent",
+                &why,
+            )
+            .await?;
+        }
+    } else if let Some(condition) = ready(&old).filter(|it| it["status"] == "False") {
+        if !std::mem::replace(&mut told.not_ready, true) {
+            let [reason, message] = ["reason", "message"].map(|key| text(condition, &[key]));
+            let why = format!("Configuration matches, but {message}");
+            warn(core, &entry, reason, &why).await?;
+        }
+    } else if ready(&old).is_none_or(|it| it["status"] != "True") {
+        new["status"]["conditions"] = with_readiness(&old);
     }
     if new != old {
         let expect = Expect::Revision(entry.revision);
@@ -102,6 +125,45 @@ pub(super) async fn sync_default(core: &ServerState, starts: bool) -> Result<()>
         core.backend.commit(write).await?;
     }
     Ok(())
+}
+
+/// What has been told in events.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    /// It has other ranges than the server.
+    mismatch: bool,
+    /// It is not ready.
+    not_ready: bool,
+}
+
+/// Writes an event about the default ServiceCIDR.
+async fn warn(core: &ServerState, cidr: &Entry, reason: &str, message: &str) -> Result<()> {
+    tracing::warn!(reason, "{message}");
+    let (now, old) = (jiff::Timestamp::now(), stored(cidr));
+    let name = format!("{DEFAULT}.{:x}", now.as_nanosecond());
+    let seconds = object::now();
+    let event = json!({
+        "apiVersion": "v1", "kind": "Event",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "involvedObject": {
+            "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "name": DEFAULT,
+            "uid": old["metadata"]["uid"], "resourceVersion": cidr.revision.to_string(),
+        },
+        "type": "Warning", "reason": reason, "message": message, "count": 1,
+        "firstTimestamp": seconds, "lastTimestamp": seconds, "eventTime": null,
+        "source": {"component": CONTROLLER},
+        "reportingComponent": CONTROLLER, "reportingInstance": "",
+    });
+    let key = format!("{NAMESPACE}/{name}");
+    ensure(&*core.backend, "events", key, event, own_objects::SERVER).await
+}
+
+/// The conditions of a ServiceCIDR, which is ready.
+fn with_readiness(cidr: &Value) -> Value {
+    let conditions = cidr["status"]["conditions"].as_array();
+    let others = conditions.into_iter().flatten();
+    let others = others.filter(|it| it["type"] != "Ready").cloned();
+    others.chain([readiness()]).collect()
 }
 
 fn readiness() -> Value {
@@ -112,10 +174,10 @@ fn readiness() -> Value {
 }
 
 /// Keeps the ServiceCIDR of the server's own ranges until the server stops.
-pub(super) fn keep_default(core: Arc<ServerState>) {
+pub(super) fn keep_default(core: Arc<ServerState>, mut told: Told) {
     tokio::spawn(async move {
         while core.pause(SYNC_EVERY).await {
-            if let Err(error) = sync_default(&core, false).await {
+            if let Err(error) = sync_default(&core, &mut told).await {
                 tracing::warn!(error = %error.0.message, "the default ServiceCIDR is not kept");
             }
         }

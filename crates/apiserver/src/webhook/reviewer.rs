@@ -39,6 +39,8 @@ pub(crate) struct Reviewer {
     shown: String,
     credential: Credential,
     timeout: Duration,
+    /// The wait before the second call.
+    first_wait: Duration,
 }
 
 /// Why there is no review.
@@ -85,7 +87,14 @@ impl Reviewer {
             client,
             credential: kubeconfig.credential.clone(),
             timeout,
+            first_wait: FIRST_WAIT,
         })
+    }
+
+    /// With another wait before the second call about a review.
+    pub fn waiting(mut self, first_wait: Duration) -> Self {
+        self.first_wait = first_wait;
+        self
     }
 
     /// Sends a review and returns the `status` of the answer. Failures that may be over soon are tried again.
@@ -99,7 +108,7 @@ impl Reviewer {
     ) -> Result<S, ReviewError> {
         let body = Bytes::from(review.to_string());
         let attempts = async {
-            let (mut wait, mut calls) = (FIRST_WAIT, 1);
+            let (mut wait, mut calls) = (self.first_wait, 1);
             loop {
                 let (error, is_passing) = match self.call(backend, body.clone()).await {
                     Ok(body) => return self.read(review, &body),

@@ -3,6 +3,7 @@
 mod authorization;
 mod chain;
 mod hostile;
+mod images;
 mod tokens;
 
 use std::sync::Arc;

@@ -37,6 +37,41 @@ async fn create(server: &Server, name: &str, spec: Value) -> (u16, Value) {
     admin(server, "POST", SERVICES, service).await
 }
 
+/// What is wrong with the default range is told in one event, and not changed.
+#[tokio::test]
+async fn a_default_range_that_is_not_that_of_the_server_is_told_in_an_event() {
+    let backend = memory();
+    start(&backend, "10.0.0.0/24", None).await;
+    let server = start(&backend, "10.1.0.0/24", None).await;
+    let events = "/api/v1/namespaces/default/events?fieldSelector=involvedObject.kind=ServiceCIDR";
+    let (_, list) = admin(&server, "GET", events, Value::Null).await;
+    let found = list["items"].as_array().unwrap();
+    let [event] = found.as_slice() else {
+        panic!("{list}");
+    };
+    assert_eq!(event["reason"], "KubernetesDefaultServiceCIDRInconsistent");
+    assert_eq!(
+        event["message"],
+        "The default ServiceCIDR [10.0.0.0/24] does not match the controller flag configurations [10.1.0.0/24]"
+    );
+    assert_eq!(event["type"], "Warning");
+    assert_eq!(event["involvedObject"]["name"], "kubernetes");
+
+    // Another component has found it not ready: told as well.
+    let status = json!({"status": {"conditions": [{
+        "type": "Ready", "status": "False", "reason": "Odd", "message": "it is odd",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]}});
+    let path = format!("{CIDRS}/kubernetes/status");
+    assert_eq!(admin(&server, "PATCH", &path, status).await.0, 200);
+    let server = start(&backend, "10.0.0.0/24", None).await;
+    let (_, list) = admin(&server, "GET", &format!("{events},reason=Odd"), Value::Null).await;
+    assert_eq!(
+        list["items"][0]["message"],
+        "Configuration matches, but it is odd"
+    );
+}
+
 /// What a server makes of the networks of the one before: a second family is added, and nothing else is changed.
 #[tokio::test]
 async fn the_default_range_gets_a_second_family_and_stays_otherwise() {

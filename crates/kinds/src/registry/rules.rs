@@ -167,6 +167,10 @@ pub struct Rules {
     /// A delete in this version returns the object instead of a `Status`.
     pub delete_returns_object: fn(version: &str) -> bool,
 
+    // Watches.
+    /// Adds what upstream's conversion of an empty object adds to a bookmark.
+    pub fill_bookmark: fn(object: &mut Value),
+
     // Lists.
     /// Fields of field selectors besides name and namespace, in upstream's names.
     pub selectable: &'static [&'static str],
@@ -251,6 +255,7 @@ impl Rules {
         spec_finalizers: false,
         grace_period: None,
         delete_returns_object: |_| false,
+        fill_bookmark: |_| {},
         selectable: &[],
         selectable_in: None,
         computed_fields: &[],

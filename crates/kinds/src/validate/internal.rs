@@ -8,6 +8,55 @@ use serde_json::Value;
 
 /// Types that have no other form inside.
 const SHARED: &str = "io.k8s.apimachinery.";
+/// Names that Go writes in a way of their own.
+const NAMES: [(&str, &str); 10] = [
+    ("awsElasticBlockStore", "AWSElasticBlockStore"),
+    ("cephfs", "CephFS"),
+    ("fc", "FC"),
+    ("gcePersistentDisk", "GCEPersistentDisk"),
+    ("iqn", "IQN"),
+    ("iscsi", "ISCSI"),
+    ("iscsiInterface", "ISCSIInterface"),
+    ("pdName", "PDName"),
+    ("rbd", "RBD"),
+    ("storageos", "StorageOS"),
+];
+/// The struct that has the fields of another one among its own, which have numbers of their own there.
+const WITH_EMBEDDED: &str = "io.k8s.api.core.v1.PersistentVolumeSpec";
+/// Its fields in the order of the internal struct.
+const EMBEDDED: [&str; 31] = [
+    "capacity",
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "hostPath",
+    "glusterfs",
+    "nfs",
+    "rbd",
+    "quobyte",
+    "iscsi",
+    "flexVolume",
+    "cinder",
+    "cephfs",
+    "fc",
+    "flocker",
+    "azureFile",
+    "vsphereVolume",
+    "azureDisk",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "scaleIO",
+    "local",
+    "storageos",
+    "csi",
+    "accessModes",
+    "claimRef",
+    "persistentVolumeReclaimPolicy",
+    "storageClassName",
+    "mountOptions",
+    "volumeMode",
+    "nodeAffinity",
+    "volumeAttributesClassName",
+];
 /// Words that Go capitalises at the beginning of a name; longer ones come first.
 const CAPITALS: [(&str, &str); 12] = [
     ("cidrs", "CIDRs"),
@@ -79,7 +128,10 @@ fn whole(out: &mut String, value: &Value, structure: &'static Struct) {
         return;
     }
     let mut fields: Vec<&Field> = structure.fields.iter().collect();
-    fields.sort_by_key(|field| field.proto);
+    fields.sort_by_key(|field| match structure.name {
+        WITH_EMBEDDED => EMBEDDED.iter().position(|name| *name == field.name),
+        _ => usize::try_from(field.proto).ok(),
+    });
     out.push('{');
     for (index, field) in fields.into_iter().enumerate() {
         if index > 0 {
@@ -117,6 +169,9 @@ fn member(out: &mut String, value: &Value, field: &'static Field) {
 
 /// The Go name of a field.
 fn go_name(name: &str) -> String {
+    if let Some((_, written)) = NAMES.iter().find(|(known, _)| *known == name) {
+        return (*written).to_owned();
+    }
     let is_word =
         |rest: &str| rest.is_empty() || rest.starts_with(|c: char| c.is_ascii_uppercase());
     for (word, written) in CAPITALS {
@@ -137,6 +192,26 @@ mod tests {
 
     fn check(kind: (&str, &str, &str), place: &[&str], value: Value, expected: &str) {
         assert_eq!(shown(kind, place, &value).to_string(), expected);
+    }
+
+    #[test]
+    fn sources_of_volumes_stand_among_the_fields_of_their_volume() {
+        let shown = shown(
+            ("storage.k8s.io", "v1", "VolumeAttachment"),
+            &["spec"],
+            &json!({"source": {"inlineVolumeSpec": {
+                "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1"}, "gcePersistentDisk": {"pdName": "x"},
+            }}}),
+        );
+        let shown = shown.to_string();
+        for part in [
+            r#"{"Capacity":{"storage":"1"},"GCEPersistentDisk":{"PDName":"x","FSType":"","Partition":0,"ReadOnly":false},"#,
+            r#""AWSElasticBlockStore":null,"HostPath":null,"Glusterfs":null,"NFS":null,"RBD":null,"Quobyte":null,"ISCSI":null,"#,
+            r#""CephFS":null,"FC":null,"Flocker":null,"#,
+            r#""StorageOS":null,"CSI":null,"AccessModes":["ReadWriteOnce"],"ClaimRef":null,"#,
+        ] {
+            assert!(shown.contains(part), "{part} in {shown}");
+        }
     }
 
     #[test]

@@ -85,9 +85,19 @@ impl Source {
         }
     }
 
-    /// Reads the directory, and lets what it has count.
-    fn load(self, core: &Admission, directory: &Path) -> Result<(), String> {
-        let read = read(self, &core.registry.load(), directory)?;
+    /// Reads the directory, and lets what it has count. As upstream, a directory with the text that is known changes nothing.
+    fn load(
+        self,
+        core: &Admission,
+        directory: &Path,
+        known: &mut Option<Vec<u8>>,
+    ) -> Result<(), String> {
+        let files = files(directory)?;
+        let content = content(&files);
+        if known.as_ref() == Some(&content) {
+            return Ok(());
+        }
+        let read = read(self, &core.registry.load(), &files)?;
         let mut manifests = core.dynamic.manifests.lock();
         let mut is_new = false;
         for plural in self.plurals() {
@@ -99,6 +109,8 @@ impl Source {
         if is_new {
             core.dynamic.changed();
         }
+        core.manifest_reloads.taken(self.plugin().name(), &content);
+        *known = Some(content);
         Ok(())
     }
 }
@@ -117,7 +129,8 @@ where
             continue;
         };
         let name = source.plugin().name();
-        source.load(core, &directory).map_err(|why| {
+        let mut known = None;
+        source.load(core, &directory, &mut known).map_err(|why| {
             format!("couldn't init admission plugin \"{name}\": failed to load static manifests from {directory:?}: {why}")
         })?;
         let core = core.clone();
@@ -128,7 +141,8 @@ where
                     () = core.shutdown.cancelled() => return,
                     () = followed.changed() => {}
                 }
-                if let Err(why) = source.load(&core, &directory) {
+                if let Err(why) = source.load(&core, &directory, &mut known) {
+                    core.manifest_reloads.refused(name);
                     tracing::error!(plugin = name, %why, "static manifests stay as they were");
                 }
             }
@@ -160,8 +174,8 @@ pub(crate) fn reserved_name(
     errors
 }
 
-/// The objects in the files of a directory, sorted by name.
-fn read(source: Source, registry: &Registry, directory: &Path) -> Result<Manifests, String> {
+/// The files of a directory with objects and their text, sorted by name.
+fn files(directory: &Path) -> Result<Vec<(PathBuf, String)>, String> {
     let unreadable =
         |error: std::io::Error| format!("failed to read manifest directory {directory:?}: {error}");
     let mut files = Vec::new();
@@ -175,17 +189,45 @@ fn read(source: Source, registry: &Registry, directory: &Path) -> Result<Manifes
         }
     }
     files.sort();
+    let read = files.into_iter().map(|file| {
+        let shown = file.display();
+        let text = std::fs::read_to_string(&file)
+            .map_err(|error| format!("failed to read file \"{shown}\": {error}"))?;
+        Ok((file, text))
+    });
+    read.collect()
+}
+
+/// What files say, to be compared.
+fn content(files: &[(PathBuf, String)]) -> Vec<u8> {
+    let texts = files.iter().flat_map(|(file, text)| {
+        let length = text.len().to_le_bytes();
+        [
+            file.as_os_str().as_encoded_bytes(),
+            &[0],
+            &length,
+            text.as_bytes(),
+        ]
+        .concat()
+    });
+    texts.collect()
+}
+
+/// The objects in files, sorted by name.
+fn read(
+    source: Source,
+    registry: &Registry,
+    files: &[(PathBuf, String)],
+) -> Result<Manifests, String> {
     let mut reader = Reader {
         source,
         registry,
         names: BTreeSet::new(),
         found: Manifests::new(),
     };
-    for file in files {
+    for (file, content) in files {
         let shown = file.display();
-        let content = std::fs::read_to_string(&file)
-            .map_err(|error| format!("failed to read file \"{shown}\": {error}"))?;
-        for document in documents(&content) {
+        for document in documents(content) {
             let value =
                 serde_saphyr::from_str::<Value>(&document).map_err(|error| error.to_string());
             let added = value.and_then(|value| reader.add(value, &shown.to_string(), 0));

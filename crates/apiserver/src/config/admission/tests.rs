@@ -17,7 +17,7 @@ fn read(text: &str, beside: &str) -> Result<AdmissionOptions, String> {
     std::fs::write(&file, text).unwrap();
     let is_enabled = |name: &str| match name {
         "Mine" => None,
-        "EventRateLimit" => Some(text.contains(name)),
+        "EventRateLimit" | "ImagePolicyWebhook" => Some(text.contains(name)),
         "PodTolerationRestriction" => Some(!text.contains("off")),
         _ => Some(true),
     };
@@ -257,6 +257,7 @@ fn limits_of_events_are_valid_or_the_server_does_not_start() {
 fn read_none(events: Option<bool>) -> Result<AdmissionOptions, String> {
     let is_enabled = |name: &str| match name {
         "EventRateLimit" => events,
+        "ImagePolicyWebhook" => Some(false),
         _ => Some(true),
     };
     AdmissionOptions::read(None, is_enabled, &Features::default())
@@ -343,4 +344,52 @@ fn selectors_and_tolerations_are_read() {
     // What is off is not read.
     let off = format!("{HEAD}plugins:\n- name: PodTolerationRestriction\n  path: off.yaml\n");
     assert_eq!(read(&off, "").unwrap(), AdmissionOptions::default());
+}
+
+#[test]
+fn the_webhook_of_images_has_times_within_bounds() {
+    let plugin = |text: &str| {
+        let text = format!(
+            "{HEAD}plugins:\n- name: ImagePolicyWebhook\n  configuration: {{imagePolicy: {text}}}\n"
+        );
+        read(&text, "").map(|options| options.image_policy)
+    };
+    let wrong = "couldn't init admission plugin \"ImagePolicyWebhook\": ";
+    let directory = tempfile::tempdir().unwrap();
+    let kubeconfig = directory.path().join("k");
+    let text = "clusters: [{name: c, cluster: {server: 'https://h'}}]\ncontexts: [{name: c, context: {cluster: c}}]\ncurrent-context: c\n";
+    std::fs::write(&kubeconfig, text).unwrap();
+    let kubeconfig = kubeconfig.display();
+    let times = |text: &str| {
+        let policy = plugin(&format!("{{kubeConfigFile: '{kubeconfig}'{text}}}"))?.unwrap();
+        let times = [policy.allow_ttl, policy.deny_ttl, policy.retry_backoff];
+        Ok::<_, String>((times.map(|it| it.as_millis()), policy.default_allow))
+    };
+    assert_eq!(times(""), Ok(([300_000, 30_000, 500], false)));
+    let all = ", allowTTL: -1, denyTTL: 10, retryBackoff: 7, defaultAllow: true";
+    assert_eq!(times(all), Ok(([0, 10_000, 7], true)));
+    for (text, expected) in [
+        (
+            ", allowTTL: 1801",
+            "valid value is between 1s and 30m0s, got 30m1s",
+        ),
+        (
+            ", denyTTL: -2",
+            "valid value is between 1s and 30m0s, got -2s",
+        ),
+        (
+            ", retryBackoff: 9000000000000000000",
+            "valid value is between 1ns and 5m0s, got ",
+        ),
+    ] {
+        let error = times(text).unwrap_err();
+        assert!(error.starts_with(&format!("{wrong}{expected}")), "{error}");
+    }
+    let error = plugin("{}").unwrap_err();
+    assert_eq!(
+        error,
+        format!("{wrong}invalid configuration: no configuration has been provided")
+    );
+    let none = read(&format!("{HEAD}plugins:\n- name: ImagePolicyWebhook\n"), "");
+    assert_eq!(none.unwrap_err(), format!("{wrong}no config specified"));
 }

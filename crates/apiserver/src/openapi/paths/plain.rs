@@ -1,6 +1,6 @@
 //! Paths that are no resources.
 
-use allot_schema::openapi::Format;
+use allot_schema::openapi::{self as schemas, Format};
 use allot_schema::types;
 use serde_json::{Map, Value, json};
 
@@ -13,9 +13,50 @@ const OBJECTS: [&str; 3] = [
     "application/vnd.kubernetes.protobuf",
 ];
 
+/// The schema of what `/version` answers, which is no type of the API.
+const VERSION_INFO: &str = "io.k8s.apimachinery.pkg.version.Info";
+/// Its fields that are always there.
+const VERSION_FIELDS: [&str; 9] = [
+    "major",
+    "minor",
+    "gitVersion",
+    "gitCommit",
+    "gitTreeState",
+    "buildDate",
+    "goVersion",
+    "compiler",
+    "platform",
+];
+/// Its other fields.
+const MORE_VERSION_FIELDS: [&str; 4] = [
+    "emulationMajor",
+    "emulationMinor",
+    "minCompatibilityMajor",
+    "minCompatibilityMinor",
+];
+
+/// The schemas that the document of paths without resources contains.
+pub(crate) fn plain_schemas(name: &str, format: Format) -> Map<String, Value> {
+    if name != "version" {
+        let answer = answer(name);
+        let root = answer.iter().filter_map(|name| types::by_name(name));
+        return schemas::schemas(root, format);
+    }
+    let always = VERSION_FIELDS.map(|name| (name, json!({"type": "string", "default": ""})));
+    let more = MORE_VERSION_FIELDS.map(|name| (name, json!({"type": "string"})));
+    let fields = always.into_iter().chain(more);
+    let fields: Map<String, Value> = fields.map(|(name, it)| (name.to_owned(), it)).collect();
+    let info = json!({
+        "description": "The versions of the server, of its build and of what it emulates.",
+        "type": "object", "required": VERSION_FIELDS, "properties": fields,
+    });
+    Map::from_iter([(VERSION_INFO.to_owned(), info)])
+}
+
 /// The name of the schema that a document without resources answers with; none for a text.
-pub(crate) fn answer(name: &str) -> Option<String> {
+fn answer(name: &str) -> Option<String> {
     let kind = match name {
+        "version" => return Some(VERSION_INFO.to_owned()),
         "api" => "APIVersions",
         "apis" => "APIGroupList",
         name if name.starts_with("apis/") => "APIGroup",
@@ -50,7 +91,6 @@ pub(crate) fn plain(name: &str, format: Format) -> Map<String, Value> {
     };
     let schema = match answer(name) {
         Some(name) => format.reference(&name),
-        None if name == "version" => Value::Null,
         None => json!({"type": "string"}),
     };
     let mut out = Map::new();

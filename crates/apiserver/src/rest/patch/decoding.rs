@@ -6,7 +6,7 @@ use allot_apimachinery::gvk::GroupKind;
 use allot_schema::{decode, types};
 use serde_json::Value;
 
-use super::super::body::{claimed_type, is_registered, not_registered, untyped};
+use super::super::body::{claimed_type, internal_package, is_registered, not_registered, untyped};
 use crate::context::Call;
 use crate::error::{ApiError, Result};
 use crate::object::{split_api_version, text};
@@ -35,6 +35,12 @@ pub(super) fn decode_patched(
         && let Some(other) = types::lookup(group, version, kind)
     {
         decode_as(value.clone(), other, decode::Mode::Ignore, &[], shown)?;
+        if call.resource.custom.is_none() {
+            let (package, own) = (internal_package(&call.resource.group), &call.resource.kind);
+            let error =
+                format!("converting ({version}.{kind}) to ({package}.{own}): unknown conversion");
+            return Err(refused(&shown(), &error));
+        }
     }
     // A patch that changes the version results in an object of that version.
     if group == call.resource.group

@@ -282,6 +282,7 @@ impl Stream {
         if initial_end {
             object["metadata"]["annotations"] = json!({INITIAL_EVENTS_END: "true"});
         }
+        (self.resource.rules.fill_bookmark)(&mut object);
         let shaped = self.shape(object);
         self.frame("BOOKMARK", &shaped)
     }

@@ -214,26 +214,54 @@ async fn rows_of_bookmarks_are_those_of_an_empty_object() {
             json!(["", "", "Delete", "Immediate", false, "<unknown>"]),
         ),
     ] {
-        let query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
-        let request = http::Request::get(format!("{path}?{query}"))
-            .header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
-            .body(Full::new(Bytes::new()))
-            .unwrap();
-        let response = server.handle(request, Some(User::admin())).await;
-        let mut body = response.into_body();
-        let mut text = Vec::new();
-        // The first bookmark ends what there is at the beginning.
-        let bookmark = loop {
-            let frame = body.frame().await.expect("a bookmark").unwrap();
-            text.extend_from_slice(frame.data_ref().unwrap());
-            let found = text.split(|byte| *byte == b'\n').find_map(|line| {
-                let event: Value = serde_json::from_slice(line).ok()?;
-                (event["type"] == "BOOKMARK").then_some(event)
-            });
-            if let Some(found) = found {
-                break found;
-            }
-        };
+        let accept = "application/json;as=Table;v=v1;g=meta.k8s.io";
+        let bookmark = first_bookmark(&server, path, accept).await;
         assert_eq!(bookmark["object"]["rows"][0]["cells"], cells, "{path}");
+    }
+}
+
+/// What upstream's conversion adds to an object that has nothing.
+#[tokio::test]
+async fn bookmarks_are_objects_as_conversion_leaves_them() {
+    let server = server(Limits::default()).await;
+    for (plural, place, expected) in [
+        ("deployments", "/spec/replicas", json!(0)),
+        ("replicasets", "/spec/replicas", json!(0)),
+        ("statefulsets", "/spec/replicas", json!(0)),
+        ("controllerrevisions", "/data", Value::Null),
+        (
+            "daemonsets",
+            "/metadata/annotations/deprecated.daemonset.template.generation",
+            json!("0"),
+        ),
+    ] {
+        let path = format!("/apis/apps/v1/{plural}");
+        let bookmark = first_bookmark(&server, &path, "application/json").await;
+        let found = bookmark["object"].pointer(place);
+        assert_eq!(found, Some(&expected), "{bookmark}");
+    }
+}
+
+/// The first bookmark of a watch, which ends what there is at its beginning.
+async fn first_bookmark(server: &Server, path: &str, accept: &str) -> Value {
+    let query =
+        "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let request = http::Request::get(format!("{path}?{query}"))
+        .header("accept", accept)
+        .body(Full::new(Bytes::new()))
+        .unwrap();
+    let response = server.handle(request, Some(User::admin())).await;
+    let mut body = response.into_body();
+    let mut text = Vec::new();
+    loop {
+        let frame = body.frame().await.expect("a bookmark").unwrap();
+        text.extend_from_slice(frame.data_ref().unwrap());
+        let found = text.split(|byte| *byte == b'\n').find_map(|line| {
+            let event: Value = serde_json::from_slice(line).ok()?;
+            (event["type"] == "BOOKMARK").then_some(event)
+        });
+        if let Some(found) = found {
+            return found;
+        }
     }
 }

@@ -200,3 +200,39 @@ async fn reviews_tell_what_a_webhook_says() {
     });
     assert_eq!(body["status"], status);
 }
+
+/// Requirements of a review are passed on as they are, those in text as they are parsed.
+#[tokio::test]
+async fn a_webhook_sees_the_requirements_of_a_review_in_their_order() {
+    let hook = Hook::start(Box::new(by_verb)).await;
+    let server = server(vec![webhook(hook.options())]).await;
+    let field = |key: &str, operator: &str, value: &str| json!({"key": key, "operator": operator, "values": [value]});
+    let [node, b, a] = [
+        field("spec.nodeName", "In", "n"),
+        field("metadata.name", "NotIn", "b"),
+        field("metadata.name", "NotIn", "a"),
+    ];
+    let fields = json!({"requirements": [node, b, a]});
+    let labels = json!({"requirements": [
+        {"key": "t", "operator": "In", "values": ["b", "a"]}, {"key": "a", "operator": "In", "values": ["x"]},
+    ]});
+    let review = async |fields: &Value, labels: &Value| {
+        let spec = json!({"user": "ann", "resourceAttributes": {
+            "verb": "list", "resource": "pods", "fieldSelector": fields, "labelSelector": labels,
+        }});
+        let (code, body) = admin(&server, "POST", ACCESS, json!({"spec": spec})).await;
+        assert_eq!(code, 201, "{body}");
+        let told = hook.last()["spec"]["resourceAttributes"].clone();
+        (told["fieldSelector"].clone(), told["labelSelector"].clone())
+    };
+    let told = review(&fields, &labels).await;
+    assert_eq!(told, (fields, labels));
+    let raw_fields = json!({"rawSelector": "spec.nodeName=n,metadata.name!=b,metadata.name!=a"});
+    let raw_labels = json!({"rawSelector": "t in (b,a),a in (x)"});
+    let told = review(&raw_fields, &raw_labels).await;
+    let fields = json!({"requirements": [a, b, node]});
+    let labels = json!({"requirements": [
+        {"key": "a", "operator": "In", "values": ["x"]}, {"key": "t", "operator": "In", "values": ["a", "b"]},
+    ]});
+    assert_eq!(told, (fields, labels));
+}

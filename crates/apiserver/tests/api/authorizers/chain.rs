@@ -140,8 +140,6 @@ async fn the_file_of_authorizers_is_followed_and_the_last_good_one_stays() {
     let (_, metrics) = send(&server, User::admin(), "GET", "/metrics", "", b"").await;
     let metrics = metrics.as_str().unwrap().to_owned();
     for line in [
-        "apiserver_authorization_config_controller_automatic_reloads_total{status=\"failure\"} 6",
-        "apiserver_authorization_config_controller_automatic_reloads_total{status=\"success\"} 2",
         "apiserver_authorization_decisions_total{decision=\"allowed\",name=\"first\",type=\"Webhook\"} 7",
         "apiserver_authorization_decisions_total{decision=\"denied\",name=\"second\",type=\"Webhook\"} 2",
         "apiserver_authorization_match_condition_exclusions_total{name=\"first\",type=\"Webhook\"} 1",
@@ -149,4 +147,14 @@ async fn the_file_of_authorizers_is_followed_and_the_last_good_one_stays() {
     ] {
         assert!(metrics.contains(line), "{line}");
     }
+    for (status, count) in [("failure", "6"), ("success", "2")] {
+        let begin = format!(
+            "apiserver_authorization_config_controller_automatic_reloads_total{{status=\"{status}\",apiserver_id_hash=\"sha256:"
+        );
+        let mut lines = metrics.lines();
+        let line = lines.find(|line| line.starts_with(&begin)).expect(status);
+        assert!(line.ends_with(&format!(" {count}")), "{line}");
+    }
+    let info = "apiserver_authorization_config_controller_last_config_info{";
+    assert_eq!(metrics.matches(info).count(), 1);
 }

@@ -15,6 +15,7 @@ pub(super) static CONTROLLER_REVISION: Builtin = Builtin {
     plural: "controllerrevisions",
     categories: &[],
     rules: Rules {
+        fill_bookmark: |object| object["data"] = Value::Null,
         pod_template: None,
         generation: Generation::None,
         validate: validate_create,

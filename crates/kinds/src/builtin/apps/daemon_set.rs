@@ -22,6 +22,7 @@ pub(super) static DAEMON_SET: Builtin = Builtin {
     short: &["ds"],
     subresources: &[STATUS],
     rules: Rules {
+        fill_bookmark: |object| object["metadata"]["annotations"][TEMPLATE_GENERATION] = json!("0"),
         defaults: Some(default),
         partial_metadata: Some(partial_metadata),
         prepare_create: Some(|object| set_template_generation(object, 1)),

@@ -20,6 +20,7 @@ pub(super) static DEPLOYMENT: Builtin = Builtin {
     short: &["deploy"],
     subresources: &[SCALE, STATUS],
     rules: Rules {
+        fill_bookmark: |object| object["spec"]["replicas"] = json!(0),
         // Changes of annotations count, too: they are copied to replica sets.
         spec_changed: |new, old| {
             new["metadata"]["annotations"] != old["metadata"]["annotations"]

@@ -17,6 +17,7 @@ pub(super) static REPLICA_SET: Builtin = Builtin {
     short: &["rs"],
     subresources: &[SCALE, STATUS],
     rules: Rules {
+        fill_bookmark: |object| object["spec"]["replicas"] = json!(0),
         warnings_create: Some(warnings::new_template),
         validate,
         validate_update: Some(validate_update),

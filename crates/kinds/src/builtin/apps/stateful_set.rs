@@ -20,6 +20,7 @@ pub(super) static STATEFUL_SET: Builtin = Builtin {
     short: &["sts"],
     subresources: &[SCALE, STATUS],
     rules: Rules {
+        fill_bookmark: |object| object["spec"]["replicas"] = json!(0),
         name: names::dns1123_label,
         drop_disabled: Some(drop_disabled),
         validate: validation::validate,

@@ -74,11 +74,11 @@ fn validate(object: &Value, errors: &mut ErrorList) {
         let (at, of) = (path.child("podGroupTemplateRef"), &template["workload"]);
         if of.is_object() {
             let at = at.child("workload");
-            name(of, "workloadName", names::dns1123_subdomain, &at, errors);
+            name(of, "workloadName", names::declared_subdomain, &at, errors);
             name(
                 of,
                 "podGroupTemplateName",
-                names::dns1123_label,
+                names::declared_label,
                 &at,
                 errors,
             );

@@ -31,7 +31,7 @@ pub(super) fn claims(holder: &Value, path: &Path, errors: &mut ErrorList) {
     each(claims, &at, MAX_CLAIMS, errors, |claim, at, errors| {
         let sources = ["resourceClaimName", "resourceClaimTemplateName"];
         one_of(claim, sources, at, errors);
-        name(claim, "name", names::dns1123_label, at, errors);
+        name(claim, "name", names::declared_label, at, errors);
         for key in sources {
             claim_name(claim, key, at, errors);
         }
@@ -41,7 +41,7 @@ pub(super) fn claims(holder: &Value, path: &Path, errors: &mut ErrorList) {
 pub(super) fn claim_name(holder: &Value, key: &str, path: &Path, errors: &mut ErrorList) {
     if let Some(name) = holder[key].as_str() {
         rule(
-            names::dns1123_subdomain(name),
+            names::declared_subdomain(name),
             name,
             &path.child(key),
             errors,
@@ -160,6 +160,8 @@ pub(super) fn shown(value: &Value, inside: bool) -> String {
                 };
                 let value = match (map.get(*name), *name) {
                     (Some(value), _) => shown(value, inside),
+                    // Upstream's type leaves it out nowhere.
+                    (None, "schedulingConstraints") => "null".to_owned(),
                     (None, _) if !inside => return None,
                     (None, "priorityClassName" | "apiGroup") => "\"\"".to_owned(),
                     (None, _) => "null".to_owned(),

@@ -44,7 +44,7 @@ fn validate(object: &Value, errors: &mut ErrorList) {
         MAX_TEMPLATES,
         errors,
         |template, at, errors| {
-            name(template, "name", names::dns1123_label, at, errors);
+            name(template, "name", names::declared_label, at, errors);
             policy(
                 &template["schedulingPolicy"],
                 &at.child("schedulingPolicy"),
@@ -102,7 +102,7 @@ fn controller_ref(controller: &Value, path: &Path, errors: &mut ErrorList) {
     let group = text(controller, "apiGroup");
     if !group.is_empty() {
         let at = path.child("apiGroup");
-        rule(names::dns1123_subdomain(group), group, &at, errors);
+        rule(names::declared_subdomain(group), group, &at, errors);
     }
     for key in ["kind", "name"] {
         name(controller, key, names::path_segment_name, path, errors);

@@ -6,7 +6,9 @@ use serde_json::Value;
 
 use super::STORAGE;
 use crate::registry::{Builtin, Rules};
-use crate::validate::{entries, immutable, label_selector, quantity, rule, text};
+use crate::validate::{
+    IMMUTABLE, entries, immutable, internal, label_selector, quantity, rule, text,
+};
 use crate::warnings::pod::{deprecated_label, expressions};
 
 pub(super) static CSI_STORAGE_CAPACITY: Builtin = Builtin {
@@ -59,7 +61,14 @@ fn validate(object: &Value, errors: &mut ErrorList) {
 /// Checks a change of how much a driver has left.
 fn validate_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     validate(object, errors);
-    for key in ["nodeTopology", "storageClassName"] {
-        immutable(object, old, key, &Path::new(key), errors);
+    let topology = &object["nodeTopology"];
+    if *topology != old["nodeTopology"] {
+        let shown = match topology {
+            Value::Null => topology.into(),
+            topology => internal::selector(topology),
+        };
+        errors.push(Error::invalid(&Path::new("nodeTopology"), shown, IMMUTABLE));
     }
+    let class = "storageClassName";
+    immutable(object, old, class, &Path::new(class), errors);
 }
