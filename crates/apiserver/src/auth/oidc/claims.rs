@@ -1,4 +1,4 @@
-//! Claims that every token must have, whoever it is for: of the issuer, about the audience and about the time.
+//! Claims that every token must have, of any user: of the issuer, about the audience and about the time.
 
 use allot_apimachinery::quote::quote;
 use serde_json::{Map, Value};
