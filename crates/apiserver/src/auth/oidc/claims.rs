@@ -6,17 +6,18 @@ use serde_json::{Map, Value};
 use super::token;
 use crate::config::TokenIssuer;
 
-/// Seconds by which clocks may differ for a token that is not valid yet, as upstream.
-const LEEWAY: i64 = 60;
+const SECOND: i128 = 1_000_000_000;
+/// The time by which clocks may differ for a token that is not valid yet, as upstream.
+const LEEWAY: i128 = 60 * SECOND;
 
-/// Whether a token of an issuer with these claims is valid at `now`, in seconds since 1970.
+/// Whether a token of an issuer with these claims is valid at this time.
 ///
 /// # Errors
 /// Upstream's texts.
 pub(super) fn check(
     issuer: &TokenIssuer,
     claims: &Map<String, Value>,
-    now: i64,
+    now: jiff::Timestamp,
 ) -> Result<(), String> {
     let failed = |why: String| format!("oidc: failed to unmarshal claims: {why}");
     for key in ["iss", "sub", "nonce", "at_hash"] {
@@ -48,14 +49,15 @@ pub(super) fn check(
             }
         });
     }
+    let now = now.as_nanosecond();
     // One without an end has ended.
-    if ends.is_none_or(|ends| ends < now) {
+    if ends.is_none_or(|ends| i128::from(ends) * SECOND < now) {
         let ends = jiff::Timestamp::from_second(ends.unwrap_or_default());
         let ends = ends.map_or_else(|_| "unknown".to_owned(), |it| it.to_string());
         return Err(format!("oidc: token is expired (Token Expiry: {ends})"));
     }
     match begins {
-        Some(begins) if now.saturating_add(LEEWAY) < begins => {
+        Some(begins) if now + LEEWAY < i128::from(begins) * SECOND => {
             Err("oidc: current time before the nbf (not before) time".to_owned())
         }
         _ => Ok(()),

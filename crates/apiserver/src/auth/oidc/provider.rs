@@ -128,7 +128,7 @@ impl Provider {
                 return Err(format!("oidc: authenticator not initialized{before}{why}"));
             }
         };
-        let now = jiff::Timestamp::now().as_second();
+        let now = jiff::Timestamp::now();
         let verified = async {
             token.check_algorithm(&self.issuer.algorithms)?;
             keys.verify(token).await?;

@@ -141,6 +141,8 @@ async fn claims_that_are_wrong_prove_nothing() {
         (json!({"aud": 7}), mistyped),
         (json!({"aud": ["client", 7]}), mistyped),
         (json!({"exp": now - 1}), expired),
+        // The end is the beginning of a second.
+        (json!({"exp": now}), expired),
         (json!({"exp": null}), expired),
         (json!({"exp": 0}), expired),
         (json!({"exp": -1e300}), expired),
