@@ -282,6 +282,11 @@ pub async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<R
     let authorizers = args.authorization.authorizers()?;
     let mut config = config(args)?;
     config.authorization = authorizers.modes().to_vec();
+    let own = &config.account_tokens.issuers;
+    let all_is_allowed = args.authorization.allows_all();
+    let authentication = args.authentication.authentication(all_is_allowed, own)?;
+    config.anonymous = authentication.anonymous;
+    config.token_issuers = authentication.issuers;
     let mut administrator = User::new("admin", [MASTERS]);
     administrator.uid = "admin".to_owned();
     config.tokens.insert(token.clone(), administrator);
@@ -317,7 +322,11 @@ pub async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<R
     let follow = client_authorities.follow(server.clone(), tls, clients);
     tokio::spawn(shutdown.clone().run_until_cancelled_owned(follow));
     let follow = authorizers.follow(server.clone());
-    tokio::spawn(shutdown.run_until_cancelled_owned(follow));
+    tokio::spawn(shutdown.clone().run_until_cancelled_owned(follow));
+    if let Some(file) = authentication.file {
+        let follow = file.follow(server.clone());
+        tokio::spawn(shutdown.run_until_cancelled_owned(follow));
+    }
     let task = tokio::spawn(async move { try_join_all(served).await.map(drop) });
     Ok(Running {
         url,
@@ -370,9 +379,6 @@ fn config(args: &Args) -> anyhow::Result<Config> {
         tokens,
         token_webhook: args.authentication.webhook()?,
         host_name: allot_election::host_name().to_owned(),
-        anonymous: args
-            .authentication
-            .anonymous(args.authorization.allows_all())?,
         runtime_config: RuntimeConfig::parse(&args.runtime_config.join(","))
             .map_err(|error| anyhow::anyhow!("--runtime-config: {error}"))?,
         disabled_admission: args.disable_admission_plugins.clone(),

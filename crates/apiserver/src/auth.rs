@@ -12,6 +12,7 @@ mod impersonate;
 mod index;
 pub(crate) mod metrics;
 pub(crate) mod node;
+pub(crate) mod oidc;
 pub mod policy;
 pub(crate) mod rules;
 mod token;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use crate::identity::User;
 use crate::limits::Limits;
@@ -22,7 +23,7 @@ mod token_webhook;
 mod tokens;
 
 pub use addresses::{RangeError, ServiceAddresses, ServiceRange};
-pub use authentication::Anonymous;
+pub use authentication::{Anonymous, TokenIssuer};
 pub use authorization::{AuthorizationMode, ReviewVersion};
 pub use credentials::Credentials;
 pub(crate) use credentials::WebhookUser;
@@ -36,6 +37,8 @@ pub struct Config {
     pub runtime_config: RuntimeConfig,
     /// Static bearer tokens.
     pub tokens: BTreeMap<String, User>,
+    /// Issuers of bearer tokens that prove an identity, beside this server.
+    pub token_issuers: Vec<Arc<TokenIssuer>>,
     /// The webhook that is asked about bearer tokens which the server does not know.
     pub token_webhook: Option<TokenWebhook>,
     /// Which requests without credentials get the identity `system:anonymous` instead of 401.
@@ -100,6 +103,7 @@ impl Default for Config {
         Config {
             runtime_config: RuntimeConfig::default(),
             tokens: BTreeMap::new(),
+            token_issuers: Vec::new(),
             token_webhook: None,
             anonymous: Anonymous::Everywhere,
             authorization: vec![AuthorizationMode::Node, AuthorizationMode::Rbac],

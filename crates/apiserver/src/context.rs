@@ -66,7 +66,7 @@ impl Core {
         let streams = Shares::new(streams_of(config.limits.max_connections));
         let backend = dynamic::watched(backend, Arc::clone(&dynamic), Arc::clone(&flow.changes));
         Core {
-            authenticator: Authenticator::new(&config),
+            authenticator: Authenticator::new(&config, metrics.authentication.clone()),
             impersonation: Impersonation::default(),
             admission: Admission {
                 authorizer: Authorizer::new(&config, metrics.authorization.clone()),

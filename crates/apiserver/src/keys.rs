@@ -1,5 +1,5 @@
-//! Keys of service-account tokens: RSA and ECDSA, read from PEM as kube-apiserver reads them; signatures and documents of JSON
-//! web tokens (RFC 7515, 7517, 7518).
+//! Keys of tokens: RSA and ECDSA, read from PEM as kube-apiserver reads them, or from what issuers publish; signatures and
+//! documents of JSON web tokens (RFC 7515, 7517, 7518).
 //!
 //! A key verifies only algorithms of its own type: neither `none`, nor a code made with the public key as a secret, nor an
 //! algorithm of another curve is ever tried.
@@ -18,6 +18,8 @@ use x509_parser::pem::Pem;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::public_key::PublicKey as Parsed;
 use x509_parser::x509::SubjectPublicKeyInfo;
+
+mod document;
 
 /// Object identifiers of the curves.
 const P256: &str = "1.2.840.10045.3.1.7";

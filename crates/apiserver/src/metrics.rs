@@ -48,6 +48,8 @@ pub struct Metrics {
     pub flow: crate::flow::metrics::Metrics,
     /// The outcomes of health checks, which have a page of their own.
     pub slis: Slis,
+    /// Metrics of authentication.
+    pub authentication: crate::auth::oidc::metrics::Metrics,
     /// Metrics of authorization.
     pub authorization: crate::auth::metrics::Metrics,
     /// Metrics of pod security.
@@ -178,6 +180,7 @@ impl Metrics {
             sent,
             slis: Slis::default(),
             flow: crate::flow::metrics::Metrics::register(&mut registry),
+            authentication: crate::auth::oidc::metrics::Metrics::register(&mut registry),
             authorization: crate::auth::metrics::Metrics::register(&mut registry),
             pod_security: crate::admission::security::metrics::Metrics::register(&mut registry),
             authorizer_reloads: Reloads::register(&mut registry, "authorization", server),

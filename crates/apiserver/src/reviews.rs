@@ -302,9 +302,13 @@ async fn token(call: &Call<'_>, review: &Value) -> Result<Value> {
             }
             // Upstream calls two authenticators, the first of which does not support such tokens; equal errors are
             // merged.
-            Err(Refused { own, webhook }) => {
+            Err(Refused {
+                own,
+                issuer,
+                webhook,
+            }) => {
                 let mut errors = vec![UNKNOWN_TOKEN];
-                for error in [own.as_str(), webhook.as_str()] {
+                for error in [own.as_str(), issuer.as_str(), webhook.as_str()] {
                     if !error.is_empty() && !errors.contains(&error) {
                         errors.push(error);
                     }

@@ -26,6 +26,7 @@ use crate::shares::owner;
 use crate::upload::Upload;
 use crate::{discovery, health, openapi, panics, rest};
 
+mod authenticators;
 mod authorizers;
 mod client;
 mod finish;
@@ -33,6 +34,7 @@ mod head;
 mod page;
 mod receive;
 
+pub use authenticators::NotTaken;
 use client::InProcess;
 pub use client::{ClientService, RemoteService};
 use head::{ambiguous, fronted, reads_body, time_limit};

@@ -16,6 +16,7 @@ mod api {
     pub mod hostile;
     pub mod impersonation;
     pub mod inside;
+    pub mod issuers;
     pub mod limits;
     pub mod manifests;
     pub mod media;

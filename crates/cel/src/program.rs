@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    ast::{Ast, Literal},
+    ast::{Ast, Expr, ExprKind, Literal},
     checker::{Facts, check},
     cost::{self, Cost},
     env::Env,
@@ -82,9 +82,61 @@ impl Checked {
         self.facts.type_of(self.ast.expr.id)
     }
 
+    /// Whether the expression reads this field of a variable, in one of the ways to write that: `v.f`, `v.?f` or `has(v.f)`.
+    ///
+    /// ```
+    /// use allot_cel::env::{DeclType, Env};
+    /// use allot_cel::types::Type;
+    ///
+    /// let claims = DeclType::map(DeclType::string(9), DeclType::scalar(Type::Dyn, 9), 9);
+    /// let env = Env::kubernetes().with_variable("claims", claims);
+    /// let selects = |text: &str| env.compile(text).unwrap().selects("claims", "email");
+    /// assert!(selects("claims.email + 'x'") && selects("[1].all(x, has(claims.email))"));
+    /// assert!(selects("claims.?email.orValue('')"));
+    /// assert!(!selects("claims.emails") && !selects("claims.sub.email") && !selects("claims['email']"));
+    /// ```
+    pub fn selects(&self, variable: &str, field: &str) -> bool {
+        selects(&self.ast.expr, variable, field)
+    }
+
     /// The least and the most that an evaluation can cost.
     pub fn cost(&self, env: &Env) -> Cost {
         cost::estimate(&self.ast.expr, &self.facts, env)
+    }
+}
+
+fn selects(expr: &Expr, variable: &str, field: &str) -> bool {
+    let within = |expr: &Expr| selects(expr, variable, field);
+    let is_variable =
+        |expr: &Expr| matches!(&expr.kind, ExprKind::Ident(name) if **name == *variable);
+    let is_field = |expr: &Expr| matches!(&expr.kind, ExprKind::Literal(Literal::String(text)) if **text == *field);
+    match &expr.kind {
+        ExprKind::Unspecified | ExprKind::Literal(_) | ExprKind::Ident(_) => false,
+        ExprKind::Select {
+            operand,
+            field: name,
+            ..
+        } => **name == *field && is_variable(operand) || within(operand),
+        ExprKind::Call {
+            function,
+            target,
+            args,
+        } => {
+            let is_optional = &**function == "_?._" && target.is_none();
+            let selected = match &args[..] {
+                [operand, name] if is_optional => is_variable(operand) && is_field(name),
+                _ => false,
+            };
+            selected || args.iter().any(within) || target.as_deref().is_some_and(within)
+        }
+        ExprKind::List { elements, .. } => elements.iter().any(within),
+        ExprKind::Map(entries) => entries
+            .iter()
+            .any(|it| within(&it.key) || within(&it.value)),
+        ExprKind::Struct { fields, .. } => fields.iter().any(|it| within(&it.value)),
+        ExprKind::Comprehension(it) => [&it.range, &it.init, &it.condition, &it.step, &it.result]
+            .into_iter()
+            .any(within),
     }
 }
 

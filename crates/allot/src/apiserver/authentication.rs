@@ -1,14 +1,19 @@
-//! Flags of authentication, with kube-apiserver's names: anonymous requests, and a webhook that knows tokens.
+//! Flags of authentication, with kube-apiserver's names: anonymous requests, issuers of tokens, and a webhook that knows tokens.
 
-use std::path::PathBuf;
+mod follow;
+mod issuer;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use allot_apiserver::auth::Authenticator;
-use allot_apiserver::config::authentication::{self, Anonymous};
+use allot_apiserver::config::authentication::{self, Anonymous, AuthenticationFile, TokenIssuer};
 use allot_apiserver::config::authorization::ReviewVersion;
 use allot_apiserver::config::{Kubeconfig, TokenWebhook};
 use anyhow::{Context, bail};
 
 use super::flags::{duration, path};
+use follow::Followed;
 
 /// What proves an identity.
 #[derive(Debug, clap::Args)]
@@ -17,7 +22,7 @@ pub struct Args {
     /// Requests without credentials are anonymous instead of refused; default true, and false with the authorizer AlwaysAllow
     #[arg(long, value_name = "BOOL")]
     anonymous_auth: Option<bool>,
-    /// File that tells for which paths requests may be anonymous (apiserver.config.k8s.io/v1)
+    /// File that tells whose tokens prove an identity, and for which paths requests may be anonymous (apiserver.config.k8s.io/v1)
     #[arg(long, value_name = "FILE")]
     authentication_config: Option<PathBuf>,
     /// Kubeconfig of a server that is asked about bearer tokens which this server does not know
@@ -29,13 +34,25 @@ pub struct Args {
     /// How long an answer of the webhook is kept
     #[arg(long, value_name = "DURATION", default_value = "2m0s")]
     authentication_token_webhook_cache_ttl: String,
+    #[command(flatten)]
+    issuer: issuer::Args,
+}
+
+/// How requests are authenticated, beside the tokens and certificates of the server itself.
+pub struct Authentication {
+    /// Which requests may be anonymous.
+    pub anonymous: Anonymous,
+    /// Whose tokens prove an identity.
+    pub issuers: Vec<Arc<TokenIssuer>>,
+    /// The file that says so, if there is one.
+    pub file: Option<Followed>,
 }
 
 impl Args {
     /// The flags with their values, for `/flagz`.
-    pub fn shown(&self) -> [(&'static str, String); 5] {
+    pub fn shown(&self) -> Vec<(&'static str, String)> {
         let anonymous = self.anonymous_auth.unwrap_or(true);
-        [
+        let mut shown = vec![
             ("anonymous-auth", anonymous.to_string()),
             (
                 "authentication-config",
@@ -53,37 +70,61 @@ impl Args {
                 "authentication-token-webhook-cache-ttl",
                 self.authentication_token_webhook_cache_ttl.clone(),
             ),
-        ]
+        ];
+        shown.extend(self.issuer.shown());
+        shown
     }
 
-    /// Which requests may be anonymous. `all_is_allowed`: `--authorization-mode` names AlwaysAllow; then none may be, as upstream,
-    /// unless the file says so.
+    /// Which requests may be anonymous, and whose tokens count. `all_is_allowed`: `--authorization-mode` names AlwaysAllow; then
+    /// no request may be anonymous, as upstream, unless the file says so. `own` are the issuers of service-account tokens.
     ///
     /// # Errors
-    /// The file cannot be used, or says the same as the flag.
-    pub fn anonymous(&self, all_is_allowed: bool) -> anyhow::Result<Anonymous> {
-        if let Some(file) = &self.authentication_config {
-            let named = || format!("--authentication-config: {}", file.display());
-            let content = std::fs::read(file).with_context(named)?;
-            let read = authentication::read(&content).map_err(anyhow::Error::msg);
-            match (read.with_context(named)?, self.anonymous_auth) {
-                (Some(_), Some(_)) => bail!(
-                    "anonymous: Forbidden: --anonymous-auth flag cannot be set when anonymous field is configured in authentication configuration file"
-                ),
-                (Some(anonymous), None) => return Ok(anonymous),
-                (None, _) => {}
-            }
+    /// The file cannot be used, or says the same as flags do; upstream's text for flags that do not go together.
+    pub fn authentication(
+        &self,
+        all_is_allowed: bool,
+        own: &[String],
+    ) -> anyhow::Result<Authentication> {
+        let Some(file) = &self.authentication_config else {
+            return Ok(Authentication {
+                anonymous: self.anonymous(all_is_allowed),
+                issuers: self.issuer.issuers(own)?,
+                file: None,
+            });
+        };
+        if self.issuer.is_set() {
+            bail!("authentication-config file and oidc-* flags are mutually exclusive");
         }
+        let (content, read) = read(file, own)
+            .with_context(|| format!("--authentication-config: {}", file.display()))?;
+        let AuthenticationFile { anonymous, issuers } = read;
+        let followed = Followed::new(file, content, anonymous.clone());
+        let anonymous = match (anonymous, self.anonymous_auth) {
+            (Some(_), Some(_)) => bail!(
+                "anonymous: Forbidden: --anonymous-auth flag cannot be set when anonymous field is configured in authentication configuration file"
+            ),
+            (Some(anonymous), None) => anonymous,
+            (None, _) => self.anonymous(all_is_allowed),
+        };
+        Ok(Authentication {
+            anonymous,
+            issuers,
+            file: Some(followed),
+        })
+    }
+
+    /// What the flag says about anonymous requests.
+    fn anonymous(&self, all_is_allowed: bool) -> Anonymous {
         let wanted = self.anonymous_auth.unwrap_or(true);
         if wanted && all_is_allowed {
             tracing::warn!(
                 "anonymous requests are refused: the authorizer AlwaysAllow would allow them everything"
             );
         }
-        Ok(match wanted && !all_is_allowed {
+        match wanted && !all_is_allowed {
             true => Anonymous::Everywhere,
             false => Anonymous::Nowhere,
-        })
+        }
     }
 
     /// The webhook, if the flags name one.
@@ -110,6 +151,12 @@ impl Args {
         Authenticator::check(&webhook).map_err(anyhow::Error::msg)?;
         Ok(Some(webhook))
     }
+}
+
+fn read(file: &Path, own: &[String]) -> anyhow::Result<(Vec<u8>, AuthenticationFile)> {
+    let content = std::fs::read(file)?;
+    let read = authentication::read(&content, own).map_err(anyhow::Error::msg)?;
+    Ok((content, read))
 }
 
 #[cfg(test)]

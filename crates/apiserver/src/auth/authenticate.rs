@@ -1,6 +1,7 @@
 //! Authentication: bearer tokens; TLS has verified client certificates before.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use allot_apimachinery::Status;
 use allot_apimachinery::quote::quote;
@@ -8,13 +9,15 @@ use http::HeaderMap;
 use serde_json::Value;
 
 use super::credential;
+use super::oidc::{self, Issuers};
 use super::token::{Bound, LEEWAY, Signer, TokenError};
 use super::token_webhook::TokenWebhook;
-use crate::config::{Anonymous, Config};
+use crate::config::{Anonymous, Config, TokenIssuer};
 use crate::error::{ApiError, Result};
 use crate::identity::{SERVICE_ACCOUNT_PREFIX, SERVICE_ACCOUNTS, User};
 use crate::object::meta;
 use crate::state::ServerState;
+use crate::webhook::excerpt;
 
 const EXTRA: &str = "authentication.kubernetes.io/";
 
@@ -23,6 +26,7 @@ pub struct Authenticator {
     tokens: BTreeMap<String, User>,
     anonymous: Anonymous,
     signer: Result<Signer, TokenError>,
+    issuers: Issuers,
     webhook: Option<Result<TokenWebhook, String>>,
 }
 
@@ -31,17 +35,20 @@ pub struct Authenticator {
 pub struct Refused {
     /// What the server itself finds.
     pub own: String,
+    /// Why it does not count as a token of the issuer that it names; empty if that is none that the server trusts.
+    pub issuer: String,
     /// What the webhook for tokens says; empty if it says nothing.
     pub webhook: String,
 }
 
 impl Authenticator {
-    /// With the options of the server.
-    pub fn new(config: &Config) -> Self {
+    /// With the options of the server. Needs a runtime of tokio if there are issuers of tokens.
+    pub fn new(config: &Config, metrics: oidc::metrics::Metrics) -> Self {
         Authenticator {
             tokens: config.tokens.clone(),
             anonymous: config.anonymous.clone(),
             signer: Signer::new(&config.account_tokens),
+            issuers: Issuers::new(&config.token_issuers, metrics),
             webhook: config.token_webhook.as_ref().map(TokenWebhook::new),
         }
     }
@@ -90,6 +97,14 @@ impl Authenticator {
         TokenWebhook::new(webhook).map(drop)
     }
 
+    /// Replaces the issuers of tokens; those that are being judged are not affected.
+    ///
+    /// # Errors
+    /// One of them does not answer; then nothing changes.
+    pub async fn replace_issuers(&self, issuers: &[Arc<TokenIssuer>]) -> Result<(), String> {
+        self.issuers.replace(issuers).await
+    }
+
     /// The identity behind a token and the audiences it is meant for. A webhook is asked about tokens that the server does not know.
     ///
     /// `audiences` are those that the caller accepts; the API server's own if empty.
@@ -105,6 +120,11 @@ impl Authenticator {
         let own = match self.own_token(core, token, audiences).await {
             Ok(identity) => return Ok(identity),
             Err(why) => why,
+        };
+        let issuer = match self.issued_token(token, audiences).await {
+            Some(Ok(identity)) => return Ok(identity),
+            Some(Err(why)) => excerpt(&why).to_owned(),
+            None => String::new(),
         };
         let webhook = match (&self.webhook, &self.signer) {
             (None, _) => String::new(),
@@ -123,7 +143,30 @@ impl Authenticator {
                 }
             }
         };
-        Err(Refused { own, webhook })
+        Err(Refused {
+            own,
+            issuer,
+            webhook,
+        })
+    }
+
+    /// The identity behind a token of one of the issuers. It is for this server: its audience is one of those that the issuer has
+    /// for it.
+    async fn issued_token(
+        &self,
+        token: &str,
+        audiences: &[String],
+    ) -> Option<Result<(User, Vec<String>), String>> {
+        let own = self.signer.as_ref().ok()?.options().audiences();
+        let mut matching = own.to_vec();
+        if !audiences.is_empty() {
+            matching.retain(|it| audiences.contains(it));
+        }
+        if matching.is_empty() {
+            return None;
+        }
+        let identity = self.issuers.identity(token).await?;
+        Some(identity.map(|user| (user, matching)))
     }
 
     async fn own_token(

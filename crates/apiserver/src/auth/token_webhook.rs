@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Calls at the same time. Any client can send tokens, and flow control does not hold them up.
 const MOST_CALLS: usize = 128;
 /// The size of an identity, in bytes. Larger ones would not fit into headers for extension API servers.
-const LARGEST: usize = 64 << 10;
+pub(super) const LARGEST: usize = 64 << 10;
 /// Larger ones are asked for each time: thousands are kept.
 const LARGEST_KEPT: usize = 8 << 10;
 
@@ -174,7 +174,7 @@ fn identity_of(status: Status, wanted: &[String], own: &[String]) -> Answer {
 }
 
 /// The memory of an identity.
-fn size(user: &User) -> usize {
+pub(super) fn size(user: &User) -> usize {
     /// Of a text without its bytes.
     const TEXT: usize = 32;
     let of = |list: &[String]| list.iter().map(|it| it.len() + TEXT).sum::<usize>();

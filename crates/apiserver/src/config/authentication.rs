@@ -1,9 +1,22 @@
-//! The file of `--authentication-config` (`apiserver.config.k8s.io`, `AuthenticationConfiguration`): which requests may be anonymous.
+//! The file of `--authentication-config` (`apiserver.config.k8s.io`, `AuthenticationConfiguration`): which requests may be
+//! anonymous, and which issuers' tokens prove an identity; and the flags `--oidc-*`, which describe one issuer.
 
-use serde::Deserialize;
-use serde_json::Value;
+mod expressions;
+mod issuer;
+mod rules;
+mod written;
 
-use super::decode::{Strict, strict};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use allot_apimachinery::field::{Error, ErrorList, Path, aggregate};
+
+use super::decode::strict;
+use written::{ClaimRule, Issuer, Jwt, Mappings, Prefixed, Written, WrittenAnonymous};
+
+pub(crate) use expressions::{BUDGET, Expression, Object, strings};
+pub use issuer::{ALGORITHMS, TokenIssuer};
+pub(crate) use rules::{Mapping, Rule};
 
 /// Which requests without credentials are anonymous; the others are refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,127 +40,152 @@ impl Anonymous {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Written {
-    #[serde(default)]
-    api_version: String,
-    #[serde(default)]
-    kind: String,
-    #[serde(default)]
-    jwt: Option<Vec<Value>>,
-    #[serde(default)]
-    anonymous: Option<WrittenAnonymous>,
+/// What the file says.
+#[derive(Debug, Default)]
+pub struct AuthenticationFile {
+    /// About anonymous requests; none: nothing.
+    pub anonymous: Option<Anonymous>,
+    /// Whose tokens prove an identity.
+    pub issuers: Vec<Arc<TokenIssuer>>,
 }
 
-impl Strict for Written {
-    const KIND: &'static str = "AuthenticationConfiguration";
-
-    fn header(&self) -> (&str, &str) {
-        (&self.api_version, &self.kind)
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct WrittenAnonymous {
-    #[serde(default)]
-    enabled: Option<bool>,
-    #[serde(default)]
-    conditions: Option<Vec<Condition>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Condition {
-    #[serde(default)]
-    path: Option<String>,
-}
-
-/// What the content of the file says about anonymous requests; none: nothing.
+/// The content of the file. `own` are the issuers of service-account tokens.
 ///
 /// # Errors
-/// It is no such configuration, is not valid, or has issuers of tokens: they would not be trusted.
-pub fn read(content: &[u8]) -> Result<Option<Anonymous>, String> {
+/// It is no such configuration, or is not valid.
+pub fn read(content: &[u8], own: &[String]) -> Result<AuthenticationFile, String> {
     let text = std::str::from_utf8(content).map_err(|error| error.to_string())?;
     if text.is_empty() {
         return Err("empty config data".to_owned());
     }
     let written: Written = strict(text)?;
-    if written.jwt.is_some_and(|issuers| !issuers.is_empty()) {
-        return Err(
-            "jwt: Forbidden: this server has no authentication by OpenID Connect".to_owned(),
-        );
+    let mut errors = ErrorList::new();
+    let issuers = issuer::issuers(written.jwt, own, &ALGORITHMS);
+    let issuers = issuers.unwrap_or_else(|found| {
+        errors.append(found);
+        Vec::new()
+    });
+    let anonymous = written.anonymous.map(|it| anonymous(it, &mut errors));
+    match aggregate(&errors) {
+        Some(errors) => Err(format!("invalid authentication configuration: {errors}")),
+        None => Ok(AuthenticationFile { anonymous, issuers }),
     }
-    let Some(anonymous) = written.anonymous else {
-        return Ok(None);
-    };
-    let conditions = anonymous.conditions.unwrap_or_default().into_iter();
+}
+
+/// The issuers in the changed content of the file. `first` is what it has said about anonymous requests at the start of the server.
+///
+/// # Errors
+/// As [`read`], and anonymous requests may not be treated in another way.
+pub fn read_again(
+    content: &[u8],
+    own: &[String],
+    first: Option<&Anonymous>,
+) -> Result<Vec<Arc<TokenIssuer>>, String> {
+    let read = read(content, own)?;
+    if read.anonymous.as_ref() != first {
+        let why = "changed from initial configuration file";
+        return Err(Error::forbidden(&Path::new("anonymous"), why).to_string());
+    }
+    Ok(read.issuers)
+}
+
+fn anonymous(written: WrittenAnonymous, errors: &mut ErrorList) -> Anonymous {
+    let conditions = written.conditions.unwrap_or_default().into_iter();
     let paths: Vec<String> = conditions.map(|it| it.path.unwrap_or_default()).collect();
-    match (anonymous.enabled.unwrap_or_default(), paths.is_empty()) {
-        (true, true) => Ok(Some(Anonymous::Everywhere)),
-        (true, false) => Ok(Some(Anonymous::At(paths))),
-        (false, true) => Ok(Some(Anonymous::Nowhere)),
-        (false, false) => Err(format!(
-            "invalid authentication configuration: anonymous.conditions: Invalid value: {paths:?}: enabled should be set to true when conditions are defined"
-        )),
+    match (written.enabled.unwrap_or_default(), paths.is_empty()) {
+        (true, true) => Anonymous::Everywhere,
+        (true, false) => Anonymous::At(paths),
+        (false, true) => Anonymous::Nowhere,
+        (false, false) => {
+            let at = Path::new("anonymous").child("conditions");
+            let shown = allot_apimachinery::field::BadValue::raw(format!("{paths:?}"));
+            let detail = "enabled should be set to true when conditions are defined";
+            errors.push(Error::invalid(&at, shown, detail));
+            Anonymous::Nowhere
+        }
+    }
+}
+
+/// The issuer that the flags `--oidc-*` describe.
+#[derive(Debug, Clone, Default)]
+pub struct IssuerFlags {
+    /// Its URL.
+    pub url: String,
+    /// The audience of its tokens.
+    pub client_id: String,
+    /// Certificates in PEM that are trusted for connections to it; those of the system if empty.
+    pub ca: String,
+    /// The claim with the name of the user.
+    pub username_claim: String,
+    /// Before the name. Empty: the URL and `#`, unless the claim is `email`; `-`: nothing.
+    pub username_prefix: String,
+    /// The claim with the groups; empty: there are none.
+    pub groups_claim: String,
+    /// Before each group.
+    pub groups_prefix: String,
+    /// Claims with the values that they must have.
+    pub required: BTreeMap<String, String>,
+    /// Algorithms of signatures; RS256 if there are none.
+    pub algorithms: Vec<String>,
+}
+
+impl IssuerFlags {
+    /// The issuer. `own` are the issuers of service-account tokens.
+    ///
+    /// # Errors
+    /// Upstream's text for what is not valid.
+    pub fn issuer(self, own: &[String]) -> Result<Vec<Arc<TokenIssuer>>, String> {
+        let mut algorithms = Vec::new();
+        for named in &self.algorithms {
+            let known = ALGORITHMS.iter().find(|known| *known == named);
+            let known = known.ok_or_else(|| format!("oidc: unsupported signing alg: {named:?}"))?;
+            algorithms.push(*known);
+        }
+        if algorithms.is_empty() {
+            algorithms.push("RS256");
+        }
+        let prefix = match (self.username_prefix.as_str(), self.username_claim.as_str()) {
+            ("-", _) | ("", "email") => String::new(),
+            // Users of several issuers must not be the same one.
+            ("", _) => format!("{}#", self.url),
+            (prefix, _) => prefix.to_owned(),
+        };
+        let mapped = |claim: String, prefix: String| Prefixed {
+            claim,
+            prefix: Some(prefix),
+            expression: String::new(),
+        };
+        let groups = match self.groups_claim.is_empty() {
+            true => Prefixed::default(),
+            false => mapped(self.groups_claim, self.groups_prefix),
+        };
+        let required = self.required.into_iter();
+        let required = required.map(|(claim, required_value)| ClaimRule {
+            claim,
+            required_value,
+            ..ClaimRule::default()
+        });
+        let written = Jwt {
+            issuer: Issuer {
+                url: self.url,
+                audiences: vec![self.client_id],
+                certificate_authority: self.ca,
+                ..Issuer::default()
+            },
+            claim_validation_rules: required.collect(),
+            claim_mappings: Mappings {
+                username: mapped(self.username_claim, prefix),
+                groups,
+                ..Mappings::default()
+            },
+            ..Jwt::default()
+        };
+        issuer::issuers(vec![written], own, &algorithms).map_err(|errors| {
+            let errors = aggregate(&errors).unwrap_or_default();
+            format!("invalid authentication configuration: {errors}")
+        })
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn of(text: &str) -> Result<Option<Anonymous>, String> {
-        read(format!("apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\n{text}\n").as_bytes())
-    }
-
-    #[test]
-    fn paths_restrict_anonymous_requests() {
-        let paths = of("anonymous: {enabled: true, conditions: [{path: /livez}, {path: /readyz}]}");
-        let paths = paths.unwrap().unwrap();
-        for (path, may) in [
-            ("/livez", true),
-            ("/readyz", true),
-            ("/livez/", false),
-            ("/livez/ping", false),
-            ("/LIVEZ", false),
-            ("", false),
-            ("/api", false),
-        ] {
-            assert_eq!(paths.may_ask(path), may, "{path}");
-        }
-        assert_eq!(
-            of("anonymous: {enabled: true}"),
-            Ok(Some(Anonymous::Everywhere))
-        );
-        assert_eq!(of("anonymous: {}"), Ok(Some(Anonymous::Nowhere)));
-        assert_eq!(of("jwt: []"), Ok(None));
-    }
-
-    #[test]
-    fn what_would_not_be_followed_is_refused() {
-        for (text, error) in [
-            ("jwt: [{issuer: {url: 'https://x'}}]", "jwt: Forbidden"),
-            (
-                "anonymous: {enabled: false, conditions: [{path: /x}]}",
-                "invalid authentication configuration: anonymous.conditions",
-            ),
-            (
-                "anonymous: {enabled: true, condition: []}",
-                "strict decoding error: ",
-            ),
-            (
-                "anonymous: {enabled: true, conditions: [{path: /x, verb: get}]}",
-                "strict decoding error: ",
-            ),
-            ("oidc: {}", "strict decoding error: "),
-        ] {
-            let found = of(text).expect_err(text);
-            assert!(found.starts_with(error), "{found}");
-        }
-        assert_eq!(read(b""), Err("empty config data".to_owned()));
-        let other = read(b"apiVersion: v1\nkind: Pod\n").unwrap_err();
-        assert_eq!(other, "no kind \"Pod\" is registered for version \"v1\"");
-    }
-}
+mod tests;

@@ -253,7 +253,8 @@ impl<'a> Reader<'a> {
                 Ok(false)
             }
             Type::SchemaOrBool | Type::SchemaOrArray => self.definition(bytes, ty, depth),
-            Type::List(_) | Type::Map(_) => {
+            Type::List(element) => self.list(bytes, element, depth),
+            Type::Map(_) => {
                 self.out.push_str("null");
                 Ok(true)
             }
@@ -264,28 +265,38 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn object(
+    /// A message whose only field is a list; true if that is empty.
+    fn list(
         &mut self,
         mut bytes: &'a [u8],
+        element: &'static Type,
+        depth: usize,
+    ) -> Result<bool, Error> {
+        let mut empty = true;
+        self.out.push('[');
+        while !bytes.is_empty() {
+            let (number, wire) = next(&mut bytes)?;
+            if number != 1 {
+                continue;
+            }
+            if !std::mem::take(&mut empty) {
+                self.out.push(',');
+            }
+            self.value(wire, element, depth + 1)?;
+        }
+        self.out.push(']');
+        Ok(empty)
+    }
+
+    fn object(
+        &mut self,
+        bytes: &'a [u8],
         schema: &'static Struct,
         depth: usize,
     ) -> Result<bool, Error> {
         let mut empty = true;
         match &schema.alias {
-            Some(Type::List(element)) => {
-                self.out.push('[');
-                while !bytes.is_empty() {
-                    let (number, wire) = next(&mut bytes)?;
-                    if number != 1 {
-                        continue;
-                    }
-                    if !std::mem::take(&mut empty) {
-                        self.out.push(',');
-                    }
-                    self.value(wire, element, depth + 1)?;
-                }
-                self.out.push(']');
-            }
+            Some(Type::List(element)) => return self.list(bytes, element, depth),
             Some(alias) => return self.value(Wire::Bytes(bytes), alias, depth + 1),
             None => {
                 self.out.push('{');

@@ -32,6 +32,24 @@ fn envelope(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
     [MAGIC.to_vec(), field(1, &meta), field(2, raw)].concat()
 }
 
+/// The extra attributes of users were lost: to Go clients, and of users that they asked about.
+#[test]
+fn regression_lists_in_maps_are_kept() {
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+        "spec": {"user": "ann", "extra": {"a/b": ["x", "y"], "c/d": []}},
+    });
+    let body = encode(&review).unwrap();
+    assert_eq!(
+        decode(&body).unwrap()["spec"]["extra"],
+        review["spec"]["extra"]
+    );
+    // As Go writes it.
+    let values = [field(1, b"x"), field(1, b"y")].concat();
+    let entry = field(5, &[field(1, b"a/b"), field(2, &values)].concat());
+    assert!(body.windows(entry.len()).any(|it| it == entry));
+}
+
 #[test]
 fn a_config_map() {
     let meta = field(1, b"c");

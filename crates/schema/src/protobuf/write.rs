@@ -250,8 +250,13 @@ impl Writer {
                     .for_each(|it| self.schema_of_definition(out, 2, it)),
                 one => self.schema_of_definition(out, 1, one),
             }),
-            // No type has lists of lists.
-            Type::List(_) | Type::Map(_) => {}
+            // In a map it is a message with the list, as the extra attributes of users are. No type has lists of lists.
+            Type::List(element) => nested(out, number, |out| {
+                for item in value.as_array().into_iter().flatten() {
+                    self.one(out, 1, element, item);
+                }
+            }),
+            Type::Map(_) => {}
         }
     }
 

@@ -1,0 +1,114 @@
+//! Keys and configurations that change.
+
+use super::*;
+
+async fn metrics(server: &Server) -> String {
+    let (code, text) = admin(server, "GET", "/metrics", Value::Null).await;
+    assert_eq!(code, 200);
+    text.as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_new_key_counts_when_it_is_used() {
+    let issuer = Issuer::start().await;
+    let server = ready(&issuer, MAPPINGS).await;
+    let old = issuer.token(json!({}));
+    assert_eq!(code_with(&server, &old).await, 200);
+    let next = TokenKey::generate().unwrap();
+    issuer.publish(&[&next]);
+    let claims = issuer.claims(json!({})).to_string();
+    let new = signed(&next, &head(&next).to_string(), &claims);
+    assert_eq!(code_with(&server, &new).await, 200);
+    assert_eq!(code_with(&server, &old).await, 401);
+}
+
+#[tokio::test]
+async fn discovery_may_be_at_another_place() {
+    let issuer = Issuer::start().await;
+    let at = "/inside/discovery";
+    let document = json!({"issuer": issuer.url, "jwks_uri": format!("{}{KEYS}", issuer.url)});
+    issuer.say(at, &document);
+    issuer.say(DISCOVERY, &json!({"issuer": "https://other"}));
+    let configuration = issuer.configuration(MAPPINGS);
+    let configuration = configuration.replace(
+        "audiences: [client]",
+        &format!(
+            "audiences: [client, b], audienceMatchPolicy: MatchAny, discoveryURL: '{}{at}'",
+            issuer.url
+        ),
+    );
+    let server = configured(&configuration).await;
+    started(&server, &issuer).await;
+    for audience in ["client", "b"] {
+        let found = error_of(&server, &issuer.token(json!({"aud": audience}))).await;
+        assert_eq!(found, "");
+    }
+    let other = error_of(&server, &issuer.token(json!({"aud": "c"}))).await;
+    assert!(
+        other.contains("oidc: expected audience in [\"b\" \"client\"] got [\"c\"]"),
+        "{other}"
+    );
+    assert_eq!(issuer.asked(DISCOVERY), 0);
+}
+
+#[tokio::test]
+async fn a_changed_configuration_counts_when_its_issuers_have_answered() {
+    let issuer = Issuer::start().await;
+    let server =
+        configured("apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\n")
+            .await;
+    let token = issuer.token(json!({}));
+    assert_eq!(error_of(&server, &token).await, "invalid bearer token");
+    let first = issuer.configuration(MAPPINGS);
+    server
+        .authenticate_again(first.as_bytes(), None)
+        .await
+        .unwrap();
+    assert_eq!(code_with(&server, &token).await, 200);
+    // What is not valid changes nothing.
+    for (change, why) in [
+        (first.replace("https:", "http:"), "URL scheme must be https"),
+        (
+            first.replace("audiences", "audience"),
+            "strict decoding error",
+        ),
+        (
+            format!("{first}anonymous: {{enabled: true}}\n"),
+            "changed from initial configuration file",
+        ),
+    ] {
+        let error = server
+            .authenticate_again(change.as_bytes(), None)
+            .await
+            .unwrap_err();
+        assert!(error.to_string().contains(why), "{error}");
+        assert_eq!(code_with(&server, &token).await, 200);
+    }
+    // While a new issuer does not answer, the old ones count.
+    let next = Issuer::start().await;
+    next.answers.send_replace(false);
+    let second = next.configuration(MAPPINGS);
+    let change = server.authenticate_again(second.as_bytes(), None);
+    tokio::pin!(change);
+    tokio::select! {
+        outcome = &mut change => panic!("{outcome:?}"),
+        code = code_with(&server, &token) => assert_eq!(code, 200),
+    }
+    next.answers.send_replace(true);
+    change.await.unwrap();
+    assert_eq!(code_with(&server, &next.token(json!({}))).await, 200);
+    assert_eq!(error_of(&server, &token).await, "invalid bearer token");
+    let text = metrics(&server).await;
+    let name = "apiserver_authentication_config_controller_automatic_reloads_total";
+    for (status, count) in [("success", 2), ("failure", 3)] {
+        let line = format!("{name}{{status=\"{status}\"}} {count}\n");
+        assert!(text.contains(&line), "{line}");
+    }
+    let counted = "apiserver_authentication_jwt_authenticator_latency_seconds_count{result=\"success\",jwt_issuer_hash=\"sha256:";
+    assert!(text.contains(counted), "{text}");
+    assert_eq!(
+        text.matches("\napiserver_authentication_config_controller_last_config_info{")
+            .count(),
+        1
+    );
+}
