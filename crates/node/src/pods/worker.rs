@@ -21,7 +21,7 @@ use super::record::Record;
 use super::state::{ContainerState, Health, Phase, Terminated};
 use super::status::{ephemeral, has_ended, initialized, restart_policy};
 use super::volumes::{Tokens, Volume};
-use super::{Node, Origin, Update, adjust, message, probes};
+use super::{Node, Origin, Update, adjust, certificates, message, probes};
 use crate::rules::is_sidecar;
 use crate::runtime::{self, Found, Running};
 use crate::shim::spec::PodLimits;
@@ -54,6 +54,7 @@ pub(super) struct Worker {
     ready: bool,
     volumes: Option<BTreeMap<String, Volume>>,
     tokens: Tokens,
+    certificates: certificates::OfPod,
     /// Images that are being seen to, by container.
     pulls: HashMap<String, pull::Pending>,
     /// When volumes are refreshed.
@@ -162,6 +163,7 @@ impl Worker {
             ready: false,
             volumes: None,
             tokens: Tokens::default(),
+            certificates: certificates::OfPod::default(),
             pulls: HashMap::new(),
             refresh: None,
             setup_retry: (RETRY.0, None),
@@ -262,6 +264,7 @@ impl Worker {
                 result = self.updates.changed() => if result.is_err() { return },
                 () = exit => {}
                 () = news.notified() => {}
+                () = self.certificates.changed() => {}
                 // Once all pods are known, resizes can be granted.
                 _ = node.synced.wait(), if !known => {}
                 // Only pods with devices show it; for others the report has no news.
@@ -340,6 +343,7 @@ impl Worker {
         if !self.ready && !self.is_admitted(pod) {
             return None;
         }
+        let deadline = earlier(deadline, self.keep_certificates(pod).await);
         if !self.ready
             && let Some(wake) = self.set_up(pod).await
         {
