@@ -40,6 +40,7 @@ pub mod labels;
 pub mod lean;
 pub mod metadata_service;
 pub mod names;
+pub mod pem;
 pub mod quantity;
 pub mod quote;
 pub mod status;

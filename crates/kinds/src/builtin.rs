@@ -27,7 +27,6 @@ mod events;
 mod flowcontrol;
 mod networking;
 mod node;
-mod pem;
 mod policy;
 mod rbac;
 mod resource;

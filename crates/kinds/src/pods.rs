@@ -88,10 +88,11 @@ pub fn drop_disabled_fields(
         features.enabled(Feature::GenericWorkload) || before.get("schedulingGroup").is_some();
     let mut containers = CONTAINERS.iter().flat_map(|list| items(&before[*list]));
     let signalled = containers.any(|it| it["lifecycle"].get("stopSignal").is_some());
-    let projections = PROJECTIONS
-        .into_iter()
-        .filter(|key| !projected_sources(before).any(|source| source[*key].is_object()));
-    let projections: Vec<&str> = projections.collect();
+    let projections = PROJECTIONS.into_iter().filter(|(key, feature)| {
+        let in_use = || projected_sources(before).any(|source| source[*key].is_object());
+        !features.enabled(*feature) && !in_use()
+    });
+    let projections: Vec<&str> = projections.map(|(key, _)| key).collect();
     allot_model::migrate::pod::each_spec(new, |spec| {
         if let Value::Object(spec) = spec
             && !grouped
@@ -108,7 +109,10 @@ pub fn drop_disabled_fields(
 }
 
 /// Sources of projected volumes whose features are off by default.
-const PROJECTIONS: [&str; 2] = ["clusterTrustBundle", "podCertificate"];
+const PROJECTIONS: [(&str, Feature); 2] = [
+    ("clusterTrustBundle", Feature::ClusterTrustBundleProjection),
+    ("podCertificate", Feature::PodCertificateRequest),
+];
 
 /// The sources of all projected volumes.
 fn projected_sources(spec: &Value) -> impl Iterator<Item = &Value> {

@@ -24,6 +24,7 @@ pub(crate) mod pod_diff;
 pub(crate) mod resources;
 pub mod scheduling;
 pub(crate) mod security;
+pub(crate) mod signer;
 pub(crate) mod storage;
 #[cfg(test)]
 mod tests;

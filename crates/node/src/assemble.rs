@@ -60,6 +60,8 @@ pub(crate) async fn assemble(
         ),
         events,
         pressed: Default::default(),
+        certificates: pods::Certificates::new(client.clone(), config.node_name.clone()),
+        trust_bundles: pods::TrustBundles::new(client.clone()),
         services: pods::Services::new(client, config.api_server),
         sandboxes,
         nri,

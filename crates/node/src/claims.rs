@@ -289,6 +289,11 @@ impl Claims {
         Ok(true)
     }
 
+    /// What is measured; other parts of the node add to it.
+    pub(crate) fn measures(&self) -> &Metrics {
+        &self.metrics
+    }
+
     /// The metrics, as served at `/metrics`.
     pub(crate) fn metrics(&self) -> String {
         let cache = self.cache.lock();

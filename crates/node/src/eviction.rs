@@ -247,6 +247,8 @@ impl Evictions {
         let entries = self.node.pods.lock();
         let entry = entries.get(&pod.uid()?)?;
         tracing::warn!(pod = pod.name_any(), message = evicted.message, "evicting");
+        let signal = reclaim.signal.name();
+        self.node.claims.measures().evicted(signal);
         entry
             .update
             .send_modify(|update| update.evicted = Some(evicted));

@@ -65,6 +65,8 @@ pub(crate) async fn run(
         allocations: pods::Allocations::new(register::allocatable(&config), by_node),
         events: Recorder::new(client.clone(), config.node_name.clone()),
         pressed: Default::default(),
+        certificates: pods::Certificates::new(client.clone(), config.node_name.clone()),
+        trust_bundles: pods::TrustBundles::new(client.clone()),
         services: pods::Services::new(client.clone(), config.api_server),
         sandboxes: Arc::new(pods::Sandboxes::none()),
         images: None,

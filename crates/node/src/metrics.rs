@@ -1,12 +1,16 @@
-//! What the agent measures of claims and their drivers, under a kubelet's names; served at `/metrics`.
+//! What the agent measures of claims and their drivers, of evictions and of certificates of pods, under a kubelet's names; served
+//! at `/metrics`.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets_range};
+use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::Registry;
 
 type One = [(&'static str, String); 1];
@@ -33,6 +37,26 @@ pub(crate) struct Metrics {
     operations: Histograms<Two>,
     calls: Histograms<Three>,
     in_use: Family<One, Gauge>,
+    evictions: Family<One, Count>,
+    certificates: Family<Two, Gauge>,
+}
+
+/// A counter whose name does not end in `_total`, as OpenMetrics has it of counters.
+#[derive(Debug, Clone, Default)]
+struct Count(Gauge);
+
+impl TypedMetric for Count {
+    const TYPE: MetricType = MetricType::Unknown;
+}
+
+impl EncodeMetric for Count {
+    fn encode(&self, encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
+        self.0.encode(encoder)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        Self::TYPE
+    }
 }
 
 fn durations() -> Histogram {
@@ -43,7 +67,8 @@ impl Default for Metrics {
     fn default() -> Self {
         let operations = Histograms::<Two>::new_with_constructor(durations);
         let calls = Histograms::<Three>::new_with_constructor(durations);
-        let in_use = Family::default();
+        let (in_use, evictions, certificates) =
+            (Family::default(), Family::default(), Family::default());
         let mut registry = Registry::default();
         registry.register(
             "dra_operations_duration_seconds",
@@ -60,11 +85,23 @@ impl Default for Metrics {
             "Prepared claims by driver",
             in_use.clone(),
         );
+        registry.register(
+            "kubelet_evictions",
+            "Cumulative number of pod evictions by eviction signal",
+            Family::<One, Count>::clone(&evictions),
+        );
+        registry.register(
+            "kubelet_podcertificate_states",
+            "Gauge vector reporting the number of pod certificate projected volume sources, faceted by signer_name and state",
+            Family::<Two, Gauge>::clone(&certificates),
+        );
         Self {
             registry: Mutex::new(registry),
             operations,
             calls,
             in_use,
+            evictions,
+            certificates,
         }
     }
 }
@@ -108,6 +145,22 @@ impl Metrics {
         }
     }
 
+    /// A pod was evicted because of a signal.
+    pub(crate) fn evicted(&self, signal: &str) {
+        let labels = [("eviction_signal", signal.to_owned())];
+        self.evictions.get_or_create(&labels).0.inc();
+    }
+
+    /// How many sources of volumes have a certificate of a signer in a state.
+    pub(crate) fn set_certificates(&self, states: BTreeMap<(String, &'static str), u32>) {
+        self.certificates.clear();
+        for ((signer, state), number) in states {
+            let labels = [("signer_name", signer), ("state", state.to_owned())];
+            let gauge = self.certificates.get_or_create(&labels);
+            gauge.set(number.into());
+        }
+    }
+
     /// In the text form of OpenMetrics.
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
@@ -129,6 +182,10 @@ mod tests {
         let method = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources";
         metrics.call("d", method.into(), tonic::Code::Ok, took);
         metrics.set_in_use([vec!["d", "e"], vec!["d"]].into_iter());
+        metrics.evicted("memory.available");
+        metrics.evicted("memory.available");
+        let states = [(("a.b/c".to_owned(), "fresh"), 3)];
+        metrics.set_certificates(states.into());
         let text = metrics.text();
         for line in [
             "dra_operations_duration_seconds_count{operation_name=\"PrepareResources\",is_error=\"false\"} 1",
@@ -136,6 +193,8 @@ mod tests {
             "dra_resource_claims_in_use{driver_name=\"d\"} 2",
             "dra_resource_claims_in_use{driver_name=\"e\"} 1",
             "dra_resource_claims_in_use{driver_name=\"<any>\"} 2",
+            "# TYPE kubelet_evictions unknown\nkubelet_evictions{eviction_signal=\"memory.available\"} 2\n",
+            "kubelet_podcertificate_states{signer_name=\"a.b/c\",state=\"fresh\"} 3\n",
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }

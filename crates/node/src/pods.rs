@@ -28,6 +28,7 @@ use static_pods::StaticPods;
 
 mod adjust;
 mod allocations;
+mod certificates;
 mod env;
 mod etc;
 mod garbage;
@@ -50,10 +51,12 @@ mod state;
 mod static_pods;
 mod status;
 pub(crate) mod storage;
+mod trust_bundles;
 mod volumes;
 mod worker;
 
 pub(crate) use allocations::{AllocatableByNode, Allocations};
+pub(crate) use certificates::Certificates;
 pub(crate) use mirrors::{Mirrors, keep as keep_mirrors};
 pub(crate) use resources::{Sizes, requests};
 pub(crate) use sandbox::{RECORDS as NETWORK_RECORDS, Sandboxes, leave as leave_networks};
@@ -62,6 +65,7 @@ pub(crate) use source::{PodEvent, source};
 pub(crate) use state::ContainerState;
 pub(crate) use static_pods::source as static_source;
 pub(crate) use status::{has_ended, log_path};
+pub(crate) use trust_bundles::TrustBundles;
 pub(crate) use volumes::unmount_all;
 
 /// Removes a directory that containers wrote to. It may hold millions of files: other pods do not wait for it.
@@ -133,6 +137,8 @@ pub(crate) struct Node {
     /// What the node is short of.
     pub(crate) pressed: watch::Sender<Pressed>,
     pub(crate) services: Services,
+    pub(crate) certificates: Certificates,
+    pub(crate) trust_bundles: TrustBundles,
     /// Networks of pods; unused if the runtime makes them.
     pub(crate) sandboxes: Arc<Sandboxes>,
     /// Plugins that adjust containers, if the node has a socket for them.

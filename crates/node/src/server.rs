@@ -237,11 +237,12 @@ async fn route(
         | (&Method::GET | &Method::POST, ["portForward", namespace, pod, _]) => {
             portforward::serve(&node, namespace, pod, &query, request)
         }
-        (&Method::GET, ["metrics"]) => Ok(with_body(
-            StatusCode::OK,
-            OPEN_METRICS,
-            node.claims.metrics().into(),
-        )),
+        (&Method::GET, ["metrics"]) => {
+            let states = node.certificates.report();
+            node.claims.measures().set_certificates(states);
+            let body = node.claims.metrics();
+            Ok(with_body(StatusCode::OK, OPEN_METRICS, body.into()))
+        }
         (&Method::GET, ["pods"]) => Ok(json(pod_list(&node))),
         (&Method::GET, ["metrics", "resource"]) => {
             let body = usage::resources(&node).await;

@@ -2,6 +2,8 @@
 
 #[path = "agent/access.rs"]
 mod access;
+#[path = "agent/certificates.rs"]
+mod certificates;
 #[path = "agent/claims.rs"]
 mod claims;
 #[path = "agent/classic.rs"]

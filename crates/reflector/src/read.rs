@@ -9,6 +9,7 @@ use k8s_openapi::api::apps::v1::{
     ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet,
 };
 use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::certificates::v1beta1::{ClusterTrustBundle, PodCertificateRequest};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
     ConfigMap, Endpoints, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod,
@@ -64,9 +65,9 @@ macro_rules! readable {
 }
 
 readable! {
-    true: ClusterRole, ConfigMap, ControllerRevision, CronJob, CSIDriver, CSINode, CSIStorageCapacity, DaemonSet,
+    true: ClusterRole, ClusterTrustBundle, ConfigMap, ControllerRevision, CronJob, CSIDriver, CSINode, CSIStorageCapacity, DaemonSet,
     Deployment, DeviceClass, Endpoints, EndpointSlice, IPAddress, Job, Lease, Namespace, Node, PersistentVolume,
-    PersistentVolumeClaim, Pod, PodDisruptionBudget, ReplicaSet, ResourceClaim, ResourceClaimTemplate,
+    PersistentVolumeClaim, Pod, PodCertificateRequest, PodDisruptionBudget, ReplicaSet, ResourceClaim, ResourceClaimTemplate,
     ResourcePoolStatusRequest, ResourceQuota, ResourceSlice, Secret, Service, ServiceAccount, ServiceCIDR, StatefulSet,
     StorageClass, VolumeAttachment, VolumeAttributesClass,
 }

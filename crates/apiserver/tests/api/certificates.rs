@@ -93,6 +93,49 @@ async fn the_kinds_are_served_with_their_features_only() {
 }
 
 #[tokio::test]
+async fn sources_of_volumes_are_dropped_without_their_features() {
+    let bundle = json!({"clusterTrustBundle": {"name": "b", "path": "ca.pem"}});
+    let certificate = json!({"podCertificate": {"signerName": "example.com/ca", "keyType": "ED25519", "keyPath": "key"}});
+    let pod = json!({
+        "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "image": "i"}],
+                 "volumes": [{"name": "v", "projected": {"sources": [bundle, certificate]}}]},
+    });
+    let template = json!({"metadata": {"name": "t"}, "template": pod});
+    let all = [
+        Feature::ClusterTrustBundle,
+        Feature::ClusterTrustBundleProjection,
+        Feature::PodCertificateRequest,
+    ];
+    for (features, expected) in [
+        (&all[..1], json!([{}, {}])),
+        (&all[..2], json!([bundle, {}])),
+        (&all[2..], json!([{}, certificate])),
+        (&all[..], json!([bundle, certificate])),
+    ] {
+        let server = server(features).await;
+        let path = "/api/v1/namespaces/default/pods";
+        let pod = make(&server, path, pod.clone()).await;
+        let path = "/api/v1/namespaces/default/podtemplates";
+        let template = make(&server, path, template.clone()).await;
+        for spec in [&pod["spec"], &template["template"]["spec"]] {
+            let sources = &spec["volumes"][0]["projected"]["sources"];
+            assert_eq!(sources, &expected, "{features:?}");
+        }
+    }
+    let server = server(&all).await;
+    let mut escaping = pod.clone();
+    escaping["spec"]["volumes"][0]["projected"]["sources"][1]["podCertificate"]["keyPath"] =
+        json!("../../../etc/key");
+    let (code, answer) = admin(&server, "POST", "/api/v1/namespaces/default/pods", escaping).await;
+    assert_eq!(code, 422);
+    assert_eq!(
+        answer["message"],
+        "Pod \"p\" is invalid: spec.volumes[0].projected.sources[1].podCertificate.keyPath: Invalid value: \"../../../etc/key\": must not contain '..'"
+    );
+}
+
+#[tokio::test]
 async fn who_writes_the_bundle_of_a_signer_may_attest_for_it() {
     let server = server(&[Feature::ClusterTrustBundle]).await;
     permit(&server, "jo", "attest").await;

@@ -5,7 +5,6 @@ use crate::registry::Builtin;
 mod certificate_signing_request;
 mod cluster_trust_bundle;
 mod pod_certificate_request;
-mod signer;
 
 /// The kinds of the group.
 pub(super) const KINDS: &[&Builtin] = &[

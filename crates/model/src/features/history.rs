@@ -158,6 +158,8 @@ features! {
     InPlacePodVerticalScaling: needs [], [alpha(27), beta(33, true), locked(35)];
     /// Certificates of authorities as objects (KEP 3257).
     ClusterTrustBundle: needs [], [alpha(27), beta(33, false)];
+    /// Trust bundles in projected volumes (KEP 3257).
+    ClusterTrustBundleProjection: needs [ClusterTrustBundle], [alpha(29), beta(33, false)];
     /// Certificates of pods (KEP 4317).
     PodCertificateRequest: needs [], [alpha(34), beta(35, false)];
     /// Streams into pods that begin with the `GET` of a WebSocket take the right to create them as well.

@@ -3,7 +3,7 @@
 use super::{Release, settled};
 
 /// The names of those of 1.36. Setting one is no mistake: all components of a cluster are often given the same gates.
-const NAMES: [&str; 119] = [
+const NAMES: [&str; 118] = [
     "APIResponseCompression",
     "APIServerIdentity",
     "APIServingWithRoutine",
@@ -23,7 +23,6 @@ const NAMES: [&str; 119] = [
     "ClientsPreferCBOR",
     "CloudControllerManagerWatchBasedRoutesReconciliation",
     "CloudControllerManagerWebhook",
-    "ClusterTrustBundleProjection",
     "ConcurrentWatchObjectDecode",
     "ConstrainedImpersonation",
     "ContainerCheckpoint",

@@ -61,9 +61,19 @@ pub(super) fn is_limited(pod: &Pod) -> bool {
     volumes::size_limits(pod).next().is_some() || containers(pod).any(|it| limit_of(it).is_some())
 }
 
-/// The kubelet's message if a pod uses more than it may. `roots` is what containers have written to their root directories, by
+/// A limit of storage that a pod exceeds.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Excess {
+    /// The kubelet's name for such a limit in its metrics.
+    pub(super) signal: &'static str,
+    /// The kubelet's message.
+    pub(super) message: String,
+}
+
+/// Which limit a pod exceeds, if any. `roots` is what containers have written to their root directories, by
 /// their names, as far as that counts.
-pub(super) fn excess(pod: &Pod, used: &Storage, roots: &BTreeMap<String, Used>) -> Option<String> {
+pub(super) fn excess(pod: &Pod, used: &Storage, roots: &BTreeMap<String, Used>) -> Option<Excess> {
+    let exceeded = |signal, message| Some(Excess { signal, message });
     let is_more = |used: Used, limit: &Quantity| {
         used.bytes > u64::try_from(limit.value()).unwrap_or_default()
     };
@@ -72,9 +82,9 @@ pub(super) fn excess(pod: &Pod, used: &Storage, roots: &BTreeMap<String, Used>) 
         used.is_some_and(|used| used.bytes > *limit)
     });
     if let Some((name, _, shown)) = of_volume {
-        return Some(format!(
-            "Usage of EmptyDir volume \"{name}\" exceeds the limit \"{shown}\". "
-        ));
+        let message =
+            format!("Usage of EmptyDir volume \"{name}\" exceeds the limit \"{shown}\". ");
+        return exceeded("emptydirfs.limit", message);
     }
     let of_container = |container: &Container| {
         let root = roots.get(&container.name).copied().unwrap_or_default();
@@ -84,17 +94,19 @@ pub(super) fn excess(pod: &Pod, used: &Storage, roots: &BTreeMap<String, Used>) 
     if let Some(limit) = total(pod, STORAGE, |it| it.limits.as_ref())
         && is_more(all + used.volumes(), &limit)
     {
-        return Some(format!(
+        let message = format!(
             "Pod ephemeral local storage usage exceeds the total limit of containers {limit}. "
-        ));
+        );
+        return exceeded("ephemeralpodfs.limit", message);
     }
     let mut main = pod.spec.iter().flat_map(|spec| &spec.containers);
     main.find_map(|container| {
         let limit = limit_of(container).filter(|limit| is_more(of_container(container), limit))?;
-        Some(format!(
+        let message = format!(
             "Container {} exceeded its local ephemeral storage limit \"{limit}\". ",
             container.name
-        ))
+        );
+        exceeded("ephemeralcontainerfs.limit", message)
     })
 }
 
@@ -136,20 +148,21 @@ mod tests {
                 volumes: [("v".to_owned(), kib(volume)), ("w".to_owned(), kib(1))].into(),
                 logs: by_name(logs),
             };
-            excess(&pod, &storage, &by_name(roots)).unwrap_or_default()
+            let found = excess(&pod, &storage, &by_name(roots));
+            found.map_or_else(String::new, |it| format!("{}: {}", it.signal, it.message))
         };
         let none = || [json!({}), json!({})];
-        let of_volume = "Usage of EmptyDir volume \"v\" exceeds the limit \"8Ki\". ";
+        let of_volume =
+            "emptydirfs.limit: Usage of EmptyDir volume \"v\" exceeds the limit \"8Ki\". ";
         assert_eq!(check(none(), 8, [900, 900], [900, 900]), "");
         assert_eq!(check(none(), 9, [0, 0], [0, 0]), of_volume);
         let one = || [limit("10Ki"), json!({})];
         // All containers, their logs and the volumes count against the sum of the limits.
-        let of_pod =
-            "Pod ephemeral local storage usage exceeds the total limit of containers 10Ki. ";
+        let of_pod = "ephemeralpodfs.limit: Pod ephemeral local storage usage exceeds the total limit of containers 10Ki. ";
         assert_eq!(check(one(), 2, [2, 2], [2, 1]), "");
         assert_eq!(check(one(), 2, [2, 2], [2, 2]), of_pod);
         let both = || [limit("10Ki"), limit("100Ki")];
-        let of_container = "Container a exceeded its local ephemeral storage limit \"10Ki\". ";
+        let of_container = "ephemeralcontainerfs.limit: Container a exceeded its local ephemeral storage limit \"10Ki\". ";
         assert_eq!(check(both(), 8, [8, 0], [2, 80]), "");
         assert_eq!(check(both(), 8, [8, 0], [3, 80]), of_container);
     }

@@ -7,6 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{self as v1, Pod};
 
+use super::certificates;
 use crate::config::ImageMode;
 use crate::disk::{self, Used};
 use crate::error::{AtPath as _, PathError};
@@ -65,6 +66,11 @@ pub(super) enum VolumeError {
         path: PathBuf,
         source: std::io::Error,
     },
+    /// Its private keys would be on a disk.
+    #[error(
+        "the keys of pod certificates are kept in memory: the agent has to run as root, or its directory has to be on a tmpfs"
+    )]
+    KeysOnDisk,
     /// A name of a file that leads out of it.
     #[error(transparent)]
     Path(#[from] InvalidPath),
@@ -138,17 +144,19 @@ pub(super) fn on_disk(pod: &Pod, directory: &Path) -> BTreeMap<String, Used> {
         .collect()
 }
 
-/// Updates what volumes hold: config maps and secrets may have changed, tokens grow old.
+/// Updates what volumes hold: config maps and secrets may have changed, tokens grow old. Returns the first error.
 pub(super) async fn refresh(
     contents: &mut Contents<'_>,
     directory: &Path,
 ) -> Result<(), VolumeError> {
+    let mut first = Ok(());
     for volume in volumes(contents.downward.pod).filter(|volume| content::comes_from_api(volume)) {
-        one(contents, directory, volume)
-            .await
-            .map_err(|error| set_up(volume, error))?;
+        let made = one(contents, directory, volume).await;
+        let made = made.map_err(|error| set_up(volume, error));
+        // A volume whose content is refused keeps none of the others from its update.
+        first = first.and(made.map(drop));
     }
-    Ok(())
+    first
 }
 
 fn volumes(pod: &Pod) -> impl Iterator<Item = &v1::Volume> {
@@ -201,6 +209,10 @@ async fn one(
     }
     let files = contents.of(volume).await?;
     make_dir(&path, 0o755)?;
+    if certificates::is_in(volume) && contents.certificates.is_some() {
+        memory::for_keys(&path)?;
+        make_dir(&path, 0o755)?;
+    }
     let group = group(contents.downward.pod);
     writer::write(&path, files.entries(), group)?;
     give(&path, group, false)?;

@@ -21,7 +21,7 @@ use super::record::Record;
 use super::state::{ContainerState, Health, Phase, Terminated};
 use super::status::{ephemeral, has_ended, initialized, restart_policy};
 use super::volumes::{Tokens, Volume};
-use super::{Node, Origin, Update, adjust, message, probes};
+use super::{Node, Origin, Update, adjust, certificates, message, probes};
 use crate::rules::is_sidecar;
 use crate::runtime::{self, Found, Running};
 use crate::shim::spec::PodLimits;
@@ -56,6 +56,7 @@ pub(super) struct Worker {
     initializing: bool,
     volumes: Option<BTreeMap<String, Volume>>,
     tokens: Tokens,
+    certificates: certificates::OfPod,
     /// Images that are being seen to, by container.
     pulls: HashMap<String, pull::Pending>,
     /// When volumes are refreshed.
@@ -165,6 +166,7 @@ impl Worker {
             initializing: false,
             volumes: None,
             tokens: Tokens::default(),
+            certificates: certificates::OfPod::default(),
             pulls: HashMap::new(),
             refresh: None,
             setup_retry: (RETRY.0, None),
@@ -265,6 +267,7 @@ impl Worker {
                 result = self.updates.changed() => if result.is_err() { return },
                 () = exit => {}
                 () = news.notified() => {}
+                () = self.certificates.changed() => {}
                 // Once all pods are known, resizes can be granted.
                 _ = node.synced.wait(), if !known => {}
                 // Only pods with devices show it; for others the report has no news.
@@ -343,6 +346,7 @@ impl Worker {
         if !self.ready && !self.is_admitted(pod) {
             return None;
         }
+        let deadline = earlier(deadline, self.keep_certificates(pod).await);
         if !self.ready
             && let Some(wake) = self.set_up(pod).await
         {

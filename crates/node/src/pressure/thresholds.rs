@@ -24,6 +24,16 @@ const SIGNALS: [(&str, Option<Signal>); 8] = [
     ("pid.available", Some(Signal::Processes)),
 ];
 
+impl Signal {
+    /// Its name in thresholds and metrics.
+    pub(crate) fn name(self) -> &'static str {
+        let mut known = SIGNALS.into_iter();
+        known
+            .find(|(_, signal)| *signal == Some(self))
+            .map_or("", |(name, _)| name)
+    }
+}
+
 /// A known signal by its name.
 fn signal(name: &str) -> Result<(&'static str, Option<Signal>), ThresholdError> {
     let known = SIGNALS.into_iter().find(|(known, _)| *known == name);

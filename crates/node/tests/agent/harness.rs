@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use allot_apiserver::Server;
-use allot_apiserver::identity::User;
+use allot_apiserver::identity::{NODES, User};
 use allot_apiserver::registry::RuntimeConfig;
 use allot_driver::{Plugin, Pool, Resources};
-use allot_model::features::{Features, Release};
+use allot_model::features::{Feature, Features, Release};
 use allot_node::Config;
 use allot_store::Embedded;
 use allot_testing::wait::{PATIENCE, until, until_true};
@@ -75,6 +75,32 @@ impl Cluster {
         Self::on(server, allot_node::Images::default()).await
     }
 
+    /// An API server with these features and the kinds of certificates, with a node that may do what nodes may.
+    pub async fn with_certificates(features: &[Feature]) -> Self {
+        let mut config = allot_apiserver::config::Config {
+            runtime_config: RuntimeConfig::parse("certificates.k8s.io/v1beta1=true")
+                .expect("a version"),
+            ..Default::default()
+        };
+        for feature in features {
+            config.features = config.features.with(*feature, true);
+        }
+        let backend = Arc::new(Embedded::in_memory(allot_store::Options::default()));
+        let server = Server::new(backend, config);
+        server.bootstrap().await.expect("a server in memory");
+        let mut this = Self::bare(server, allot_node::Images::default()).await;
+        this.start_agent_as_node().await;
+        this
+    }
+
+    /// Starts an agent with the rights of its node.
+    pub async fn start_agent_as_node(&mut self) {
+        let user = User::new("system:node:n1", [NODES]);
+        let client = Client::new(self._server.client_service(user), "default");
+        self.start_agent_of(client, false);
+        self.until_ready().await;
+    }
+
     /// An API server with a node whose containers are those of a runtime at a socket.
     pub async fn with_runtime(socket: PathBuf) -> Self {
         let server = Server::in_memory().await.expect("a server in memory");
@@ -132,6 +158,10 @@ impl Cluster {
         let stop = CancellationToken::new();
         let work = allot_node::run(self.client.clone(), config, stop.clone());
         self.agent = Some((stop, tokio::spawn(work)));
+        self.until_ready().await;
+    }
+
+    async fn until_ready(&self) {
         self.until("/api/v1/nodes/n1", "ready", |node| {
             let conditions = node["status"]["conditions"]
                 .as_array()

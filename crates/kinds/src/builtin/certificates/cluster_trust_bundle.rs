@@ -3,17 +3,15 @@
 use std::collections::BTreeMap;
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
-use allot_apimachinery::names;
+use allot_apimachinery::{names, pem};
 use allot_model::features::Feature;
 use serde_json::{Value, json};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::signer;
-use crate::builtin::pem;
 use crate::object::meta;
 use crate::registry::{Builtin, CLUSTER, Rules, UnsupportedField};
 use crate::table::format::{name, or_none};
-use crate::validate::{immutable, rule, text};
+use crate::validate::{immutable, rule, signer, text};
 
 pub(super) static CLUSTER_TRUST_BUNDLE: Builtin = Builtin {
     group: "certificates.k8s.io",
@@ -67,19 +65,7 @@ fn validate_update(object: &Value, old: &Value, errors: &mut ErrorList) {
 fn identity(object: &Value, errors: &mut ErrorList) {
     let (name, signer) = (meta(object, "name"), text(&object["spec"], "signerName"));
     let path = Path::new("metadata").child("name");
-    let prefix = match signer {
-        "" => String::new(),
-        signer => format!("{}:", signer.replace('/', ":")),
-    };
-    let wrong = match name.strip_prefix(&prefix) {
-        None => vec![format!(
-            "ClusterTrustBundle for signerName {signer} must be named with prefix {prefix}"
-        )],
-        Some(_) if signer.is_empty() && name.contains(':') => vec![
-            "ClusterTrustBundle without signer name must not have \":\" in its name".to_owned(),
-        ],
-        Some(rest) => names::dns1123_subdomain(rest),
-    };
+    let wrong = signer::bundle_name(name, signer);
     rule(wrong, name, &path, errors);
     if !signer.is_empty() {
         signer::validate(signer, &Path::new("spec").child("signerName"), errors);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use serde_json::Value;
 
-use super::super::{container, list, text};
+use super::super::{container, internal, label_selector, list, rule, signer, text};
 use super::{items, mode, needed};
 
 /// Checks a projected volume.
@@ -13,7 +13,7 @@ pub(super) fn check(source: &Value, path: &Path, errors: &mut ErrorList) {
     mode(&source["defaultMode"], &path.child("defaultMode"), errors);
     let mut taken = BTreeSet::new();
     let mut take = |place: &str, blamed: &str, errors: &mut ErrorList| {
-        if !place.is_empty() && !taken.insert(place.to_owned()) {
+        if !taken.insert(place.to_owned()) {
             errors.push(Error::invalid(path, blamed, "conflicting duplicate paths"));
         }
     };
@@ -24,17 +24,42 @@ pub(super) fn check(source: &Value, path: &Path, errors: &mut ErrorList) {
                 let at = at.child(key);
                 needed(&part[key], "name", &at, errors);
                 items(&part[key], &at, errors);
-                for item in list(&part[key], "items") {
+                for item in list(&part[key], "items").iter().filter(has_path) {
                     take(text(item, "path"), text(&part[key], "name"), errors);
                 }
             }
         }
         for file in list(&part["downwardAPI"], "items") {
             downward_file(file, &at.child("downwardAPI"), errors);
-            take(text(file, "path"), text(file, "path"), errors);
+            if has_path(&file) {
+                take(text(file, "path"), text(file, "path"), errors);
+            }
         }
         if part["serviceAccountToken"].is_object() {
             token(&part["serviceAccountToken"], &at, path, errors);
+        }
+        if part["clusterTrustBundle"].is_object() {
+            let bundle = &part["clusterTrustBundle"];
+            trust_bundle(bundle, &at.child("clusterTrustBundle"), errors);
+            // As upstream, one without a path as well.
+            take(text(bundle, "path"), text(bundle, "path"), errors);
+        }
+        if part["podCertificate"].is_object() {
+            let (wanted, at) = (&part["podCertificate"], at.child("podCertificate"));
+            pod_certificate(wanted, &at, errors);
+            let mut paths = 0;
+            for key in ["credentialBundlePath", "keyPath", "certificateChainPath"] {
+                let place = text(wanted, key);
+                if !place.is_empty() {
+                    paths += 1;
+                    local_path(place, &at.child(key), errors);
+                    take(place, place, errors);
+                }
+            }
+            if paths == 0 {
+                let detail = "specify at least one of credentialBundlePath, keyPath, and certificateChainPath";
+                errors.push(Error::required(&at, detail));
+            }
         }
         let kinds = [
             "secret",
@@ -47,6 +72,100 @@ pub(super) fn check(source: &Value, path: &Path, errors: &mut ErrorList) {
         if kinds.iter().filter(|kind| part[**kind].is_object()).count() > 1 {
             let detail = "may not specify more than 1 volume type per source";
             errors.push(Error::forbidden(&at, detail));
+        }
+    }
+}
+
+/// Whether a file has a path: one without is an error elsewhere.
+fn has_path(file: &&Value) -> bool {
+    !text(file, "path").is_empty()
+}
+
+/// Checks which trust bundles are meant, and where they are to be.
+fn trust_bundle(bundle: &Value, path: &Path, errors: &mut ErrorList) {
+    let (name, signer) = (bundle["name"].as_str(), bundle["signerName"].as_str());
+    let selector = &bundle["labelSelector"];
+    match (name, signer) {
+        (Some(_), Some(_)) => {
+            let place = [
+                "spec",
+                "volumes",
+                "projected",
+                "sources",
+                "clusterTrustBundle",
+            ];
+            let shown = internal::shown(("", "v1", "Pod"), &place, bundle);
+            let detail = "only one of name and signerName may be used";
+            errors.push(Error::invalid(path, shown, detail));
+        }
+        (Some(name), None) => {
+            let at = path.child("name");
+            if name.is_empty() {
+                errors.push(Error::required(&at, "must be a valid object name"));
+            }
+            let signer = name.rsplit_once(':').map(|(signer, _)| signer);
+            let signer = signer.unwrap_or_default().replace(':', "/");
+            let wrong = signer::bundle_name(name, &signer).into_iter();
+            let wrong = wrong.map(|why| format!("not a valid clustertrustbundlename: {why}"));
+            rule(wrong.collect(), name, &at, errors);
+            if selector.is_object() {
+                let detail = "labelSelector must be unset if name is specified";
+                let shown = internal::selector(selector);
+                errors.push(Error::invalid(&path.child("labelSelector"), shown, detail));
+            }
+        }
+        (None, Some(name)) => {
+            let at = path.child("signerName");
+            if name.is_empty() {
+                errors.push(Error::required(&at, "must be a valid signer name"));
+            }
+            signer::validate(name, &at, errors);
+            if selector.is_object() {
+                label_selector(selector, &path.child("labelSelector"), errors);
+            }
+        }
+        (None, None) => {
+            let detail = "either name or signerName must be specified";
+            errors.push(Error::required(path, detail));
+        }
+    }
+    let place = text(bundle, "path");
+    needed(bundle, "path", path, errors);
+    local_path(place, &path.child("path"), errors);
+}
+
+/// Checks what is asked of a signer.
+fn pod_certificate(wanted: &Value, path: &Path, errors: &mut ErrorList) {
+    const KEY_TYPES: [&str; 6] = [
+        "RSA3072",
+        "RSA4096",
+        "ECDSAP256",
+        "ECDSAP384",
+        "ECDSAP521",
+        "ED25519",
+    ];
+    const SHORTEST: i64 = 60 * 60;
+    let name = text(wanted, "signerName");
+    signer::validate(name, &path.child("signerName"), errors);
+    let at = path.child("userAnnotations");
+    signer::user_annotations(wanted, "userAnnotations", &at, errors);
+    let key = text(wanted, "keyType");
+    if !KEY_TYPES.contains(&key) {
+        let at = path.child("keyType");
+        errors.push(Error::not_supported(&at, key, &KEY_TYPES));
+    }
+    if let Some(seconds) = wanted["maxExpirationSeconds"].as_i64() {
+        let (at, longest) = (
+            path.child("maxExpirationSeconds"),
+            signer::longest_lifetime(name),
+        );
+        if seconds < SHORTEST {
+            let detail = format!("if provided, maxExpirationSeconds must be >= {SHORTEST}");
+            errors.push(Error::invalid(&at, seconds, detail));
+        }
+        if seconds > longest {
+            let detail = format!("if provided, maxExpirationSeconds must be <= {longest}");
+            errors.push(Error::invalid(&at, seconds, detail));
         }
     }
 }
@@ -112,3 +231,6 @@ pub(super) fn local_path(place: &str, path: &Path, errors: &mut ErrorList) {
         errors.push(Error::invalid(path, place, "must not start with '..'"));
     }
 }
+
+#[cfg(test)]
+mod tests;

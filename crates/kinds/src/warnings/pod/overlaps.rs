@@ -100,6 +100,12 @@ fn projected(volume: &Value, name: &str, search: &mut Search<'_>) {
                 let what = format!("ClusterTrustBundle {named:?}");
                 (Some(vec![text(of, "path")]), what)
             }
+            "podCertificate" => {
+                let keys = ["certificateChainPath", "keyPath", "credentialBundlePath"];
+                let paths = keys.into_iter().map(|key| text(of, key));
+                let paths = paths.filter(|path| !path.is_empty()).collect();
+                (Some(paths), "PodCertificate".to_owned())
+            }
             _ => continue,
         };
         let Some(paths) = paths.filter(|paths| !paths.is_empty()) else {

@@ -13,7 +13,9 @@ use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt};
 
 use super::super::Node;
+use super::super::certificates::{self, NoCertificate};
 use super::super::env::{Downward, EnvError, Sources};
+use super::super::trust_bundles::NoBundle;
 use super::VolumeError;
 use crate::error::api_message;
 use crate::events::Kind;
@@ -36,6 +38,12 @@ pub(in super::super) enum ContentError {
     /// The API server issues no token.
     #[error("failed to fetch token: {}", api_message(.0))]
     Token(#[source] Box<kube::Error>),
+    /// There are no certificates of authorities.
+    #[error(transparent)]
+    NoBundle(#[from] NoBundle),
+    /// There is no certificate of the pod.
+    #[error(transparent)]
+    NoCertificate(#[from] NoCertificate),
     /// The API server's response has no token.
     #[error("failed to fetch token: the answer has none")]
     NoToken,
@@ -133,6 +141,8 @@ pub(in super::super) struct Contents<'a> {
     pub(in super::super) sources: Sources,
     /// `None` if the content is not read.
     pub(in super::super) tokens: Option<&'a mut Tokens>,
+    /// `None` likewise.
+    pub(in super::super) certificates: Option<&'a certificates::OfPod>,
 }
 
 impl Contents<'_> {
@@ -153,8 +163,9 @@ impl Contents<'_> {
             self.downward(&mut files, api.items.as_deref(), mode(api.default_mode))?;
         } else if let Some(projected) = &volume.projected {
             let mode = mode(projected.default_mode);
-            for source in projected.sources.iter().flatten() {
-                self.project(&mut files, &volume.name, source, mode).await?;
+            for (index, source) in projected.sources.iter().flatten().enumerate() {
+                let place = (volume.name.as_str(), index);
+                self.project(&mut files, place, source, mode).await?;
             }
         }
         Ok(files)
@@ -184,7 +195,7 @@ impl Contents<'_> {
     async fn project(
         &mut self,
         files: &mut Files,
-        volume: &str,
+        (volume, index): (&str, usize),
         source: &VolumeProjection,
         mode: u32,
     ) -> Result<(), ContentError> {
@@ -204,15 +215,42 @@ impl Contents<'_> {
         }
         if let Some(wanted) = &source.service_account_token {
             let token = self.token(volume, wanted).await?;
-            // As with a kubelet, for the user and the group alone if the pod has them.
-            let (user, group) = (
-                super::user(self.downward.pod),
-                super::group(self.downward.pod),
-            );
-            let mode = user.or(group).map_or(mode, |_| 0o600);
-            files.insert_for(user, wanted.path.clone(), token.as_bytes(), mode)?;
+            self.own(files, &wanted.path, token.as_bytes(), mode)?;
+        }
+        if let Some(wanted) = &source.cluster_trust_bundle {
+            let anchors = self.node.trust_bundles.anchors(wanted).await?;
+            self.own(files, &wanted.path, anchors.as_bytes(), mode)?;
+        }
+        if let Some(wanted) = &source.pod_certificate {
+            let (key, chain) = match self.certificates {
+                Some(certificates) => certificates.bundle(volume, index)?,
+                None => Default::default(),
+            };
+            for (path, parts) in [
+                (&wanted.credential_bundle_path, [key, chain]),
+                (&wanted.key_path, [key, &[]]),
+                (&wanted.certificate_chain_path, [chain, &[]]),
+            ] {
+                if let Some(path) = path.as_ref().filter(|path| !path.is_empty()) {
+                    self.own(files, path, &parts.concat(), mode)?;
+                }
+            }
         }
         Ok(())
+    }
+
+    /// Adds a file that is, as with a kubelet, for the user and the group alone if the pod has them.
+    fn own(
+        &self,
+        files: &mut Files,
+        path: &str,
+        content: &[u8],
+        mode: u32,
+    ) -> Result<(), ContentError> {
+        let pod = self.downward.pod;
+        let (user, group) = (super::user(pod), super::group(pod));
+        let mode = user.or(group).map_or(mode, |_| 0o600);
+        files.insert_for(user, path.to_owned(), content, mode)
     }
 
     async fn config_map(

@@ -1,4 +1,4 @@
-//! `emptyDir` volumes: on disk, or in memory with a size that the kernel enforces.
+//! Volumes in memory: `emptyDir` volumes with a size that the kernel enforces, and those with private keys.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -38,6 +38,10 @@ pub(super) fn prepare(
         Some(size) => format!("mode=0777,size={size}"),
         None => "mode=0777".to_owned(),
     };
+    mount_on(path, &options)
+}
+
+fn mount_on(path: &Path, options: &str) -> Result<(), VolumeError> {
     let failed = |source: std::io::Error| VolumeError::Memory {
         path: path.to_owned(),
         source,
@@ -45,6 +49,34 @@ pub(super) fn prepare(
     let options = std::ffi::CString::new(options).map_err(|error| failed(error.into()))?;
     let flags = MountFlags::NODEV | MountFlags::NOSUID;
     mount("tmpfs", path, "tmpfs", flags, options.as_c_str()).map_err(|error| failed(error.into()))
+}
+
+/// The most memory of a volume with private keys; its files are there twice while they are replaced.
+const OF_KEYS: &str = "256m";
+
+/// Mounts memory on the directory of a volume with private keys, once. Without the right to, the directory has to be in memory
+/// already.
+pub(super) fn for_keys(path: &Path) -> Result<(), VolumeError> {
+    if is_mounted(path) {
+        return Ok(());
+    }
+    if !rustix::process::geteuid().is_root() {
+        return match is_in_memory(path) {
+            true => Ok(()),
+            false => Err(VolumeError::KeysOnDisk),
+        };
+    }
+    // Old kernels do not know that memory is not swapped.
+    let options = format!("mode=0755,size={OF_KEYS}");
+    mount_on(path, &format!("{options},noswap")).or_else(|_| mount_on(path, &options))
+}
+
+/// Whether files of a directory are in memory.
+fn is_in_memory(path: &Path) -> bool {
+    const TMPFS: u64 = 0x0102_1994;
+    const RAMFS: u64 = 0x8584_58f6;
+    let found = rustix::fs::statfs(path).map(|found| found.f_type as u64);
+    found.is_ok_and(|found| matches!(found, TMPFS | RAMFS))
 }
 
 /// The memory that the containers of a pod may use together, if each of them has a limit.

@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::super::storage::{self, Storage};
+use super::super::storage::{self, Excess, Storage};
 use super::super::{EVICTED, Evicted, Origin, is_critical};
 use super::{Wake, Worker, grace};
 use crate::disk::Used;
@@ -73,9 +73,10 @@ impl Worker {
         };
         // A failed measurement is repeated.
         let found = tokio::task::spawn_blocking(look).await.ok().flatten();
-        let Some(message) = found else {
+        let Some(Excess { signal, message }) = found else {
             return Some(next);
         };
+        self.node.claims.measures().evicted(signal);
         let events = &self.node.events;
         events.pod(pod, None, Kind::Warning, EVICTED, message.clone());
         self.stop_all(pod, GRACE).await;

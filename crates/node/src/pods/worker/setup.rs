@@ -12,7 +12,7 @@ use super::super::env::{Downward, Sources};
 use super::super::sandbox::{self, Obstacle};
 use super::super::state::{ContainerState, Phase};
 use super::super::volumes::{self, Contents, Tokens, VolumeError};
-use super::super::{Node, Update, adjust, launch};
+use super::super::{Node, Update, adjust, certificates, launch};
 use super::{RETRY, Wake, Worker};
 use crate::events::Kind;
 use crate::rules::is_sidecar;
@@ -22,6 +22,7 @@ fn contents<'a>(
     node: &'a Node,
     downward: &'a Downward<'a>,
     tokens: &'a mut Tokens,
+    certificates: &'a certificates::OfPod,
 ) -> Contents<'a> {
     let (client, namespace) = (&node.client, downward.pod.namespace());
     Contents {
@@ -30,6 +31,7 @@ fn contents<'a>(
         downward,
         sources: Sources::new(client.clone(), namespace.unwrap_or_default()),
         tokens: (!node.pretends()).then_some(tokens),
+        certificates: (!node.pretends()).then_some(certificates),
     }
 }
 
@@ -166,10 +168,28 @@ impl Worker {
     pub(super) async fn make_volumes(&mut self, pod: &Pod) -> Result<(), VolumeError> {
         let directory = self.node.pod_dir(&pod.uid().unwrap_or_default());
         let downward = launch::downward(&self.node, pod);
-        let mut contents = contents(&self.node, &downward, &mut self.tokens);
+        let (tokens, certificates) = (&mut self.tokens, &self.certificates);
+        let mut contents = contents(&self.node, &downward, tokens, certificates);
         self.volumes = Some(volumes::prepare(&mut contents, &directory).await?);
         self.refresh = Some(Instant::now() + self.node.config.sync_frequency);
         Ok(())
+    }
+
+    /// Requests and renews the certificates of a pod. Returns when to check again.
+    pub(super) async fn keep_certificates(&mut self, pod: &Pod) -> Wake {
+        if self.node.pretends() {
+            return None;
+        }
+        let kept = self.certificates.keep(&self.node, pod, &self.news).await;
+        let (wake, changed) = kept;
+        if changed {
+            // The files are written at once, or it is reported why there are none.
+            self.setup_retry.1 = None;
+            if self.ready {
+                self.refresh = Some(Instant::now());
+            }
+        }
+        wake
     }
 
     /// Updates the volumes from the API server. Returns when to check again.
@@ -183,7 +203,8 @@ impl Worker {
             self.refresh = Some(now + self.node.config.sync_frequency);
             let directory = self.node.pod_dir(&pod.uid().unwrap_or_default());
             let downward = launch::downward(&self.node, pod);
-            let mut contents = contents(&self.node, &downward, &mut self.tokens);
+            let (tokens, certificates) = (&mut self.tokens, &self.certificates);
+            let mut contents = contents(&self.node, &downward, tokens, certificates);
             if let Err(error) = volumes::refresh(&mut contents, &directory).await {
                 let events = &self.node.events;
                 let message = error.to_string();

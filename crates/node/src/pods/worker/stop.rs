@@ -120,6 +120,7 @@ impl Worker {
     /// Takes the pod's network away; retries until it succeeds, because its addresses must not be used by the next pod before.
     async fn close_network(&self, pod: &Pod) {
         let uid = pod.uid().unwrap_or_default();
+        self.node.certificates.forget(&uid);
         if let Some(nri) = &self.node.nri {
             tokio::select! {
                 () = nri.stop_pod(&uid) => {}

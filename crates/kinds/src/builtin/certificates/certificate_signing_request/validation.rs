@@ -9,9 +9,8 @@ use serde_json::Value;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer;
 
-use crate::builtin::certificates::signer;
 use crate::request::Part;
-use crate::validate::{list, text};
+use crate::validate::{list, signer, text};
 
 /// What certificates can be for.
 const USAGES: [&str; 23] = [

@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
-use allot_apimachinery::go_duration;
+use allot_apimachinery::{go_duration, pem};
 use jiff::Timestamp;
 use serde_json::Value;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::keys::{self, bytes};
-use crate::builtin::pem;
 use crate::validate::text;
 
 /// The most bytes of a chain.

@@ -2,22 +2,18 @@
 
 use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::names;
-use allot_model::limits::ANNOTATIONS;
 use serde_json::Value;
 
 use super::keys::bytes;
 use super::{issued, keys};
-use crate::builtin::certificates::signer;
-use crate::validate::{entries, immutable, list, rule, text};
+use crate::validate::{immutable, list, rule, signer, text};
 
 /// The most bytes of a UID.
 const MAX_UID: usize = 128;
 /// The most bytes of a key, a proof or a stub request.
 const MAX_KEY: usize = 10 * 1024;
-/// The range of the lifetime in seconds: the longest for signers of Kubernetes and for others.
+/// The shortest lifetime in seconds.
 const SHORTEST: i64 = 60 * 60;
-const LONGEST_OF_KUBERNETES: i64 = 24 * 60 * 60;
-const LONGEST: i64 = 91 * 24 * 60 * 60;
 
 /// The conditions that end a request.
 pub(super) const ENDS: [&str; 3] = ["Denied", "Failed", "Issued"];
@@ -26,7 +22,11 @@ pub(super) const ENDS: [&str; 3] = ["Denied", "Failed", "Issued"];
 pub(super) fn validate_create(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     signer::validate(text(spec, "signerName"), &path.child("signerName"), errors);
-    annotations(spec, &path.child("unverifiedUserAnnotations"), errors);
+    let (annotations, at) = (
+        "unverifiedUserAnnotations",
+        path.child("unverifiedUserAnnotations"),
+    );
+    signer::user_annotations(spec, annotations, &at, errors);
     for (name, uid) in [
         ("podName", "podUID"),
         ("serviceAccountName", "serviceAccountUID"),
@@ -48,10 +48,7 @@ pub(super) fn validate_create(object: &Value, errors: &mut ErrorList) {
         errors.push(Error::required(&at, "must be set"));
         return;
     };
-    let longest = match signer::is_kubernetes(text(spec, "signerName")) {
-        true => LONGEST_OF_KUBERNETES,
-        false => LONGEST,
-    };
+    let longest = signer::longest_lifetime(text(spec, "signerName"));
     if !(SHORTEST..=longest).contains(&seconds) {
         let detail = format!("must be in the range [{SHORTEST}, {longest}]");
         errors.push(Error::invalid(&at, seconds, detail));
@@ -135,28 +132,6 @@ fn of_key(why: &keys::Refused, key: &[u8], at: &Path, proof_at: &Path) -> Error 
 fn go_bytes(bytes: &[u8]) -> String {
     let bytes: Vec<String> = bytes.iter().map(|it| format!("{it:#x}")).collect();
     format!("[]byte{{{}}}", bytes.join(", "))
-}
-
-fn annotations(spec: &Value, path: &Path, errors: &mut ErrorList) {
-    let mut size = 0;
-    for (key, value) in entries(spec, "unverifiedUserAnnotations") {
-        size += key.len() + value.as_str().map_or(0, str::len);
-        let key = key.to_lowercase();
-        if key.is_empty() {
-            errors.push(Error::required(path, ""));
-            continue;
-        }
-        let wrong = names::qualified_name(&key);
-        if wrong.is_empty() && key.split('/').count() != 2 {
-            let detail = "must be a domain-prefixed key (such as \"acme.io/foo\")";
-            errors.push(Error::invalid(path, key, detail));
-        } else {
-            rule(wrong, &key, path, errors);
-        }
-    }
-    if size > ANNOTATIONS {
-        errors.push(Error::too_long(path, ANNOTATIONS));
-    }
 }
 
 /// Only the metadata can change.

@@ -1,11 +1,11 @@
 //! Warnings about TLS secrets whose certificate or key a server cannot load.
 
+use allot_apimachinery::pem::blocks;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::builtin::pem::blocks;
 use crate::validate::text;
 
 const CERTIFICATE: &str = "CERTIFICATE";

@@ -1,3 +1,4 @@
+use allot_model::limits::ANNOTATIONS;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
@@ -13,6 +14,7 @@ const P256: &str = "MIG6MGICAQAwADBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABC4wfwKiCaiO
 const P256_KEY: &str = "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAELjB/AqIJqI6Gz5p+0j6avdWMbZAkwyzpH1OSi3VKOcuRG2mrNi2/Fne5yNaluzkxhbhCgfLZo2ni+osQB3l6GQ==";
 const P256_PROOF: &str = "MEUCIBz9EFy7UlWrFKi60OrEe1sDPFe2muf8Q5toGAOZ7Sl8AiEAjwoQDYw6UhmqXETJz5VgV3IOWICuYRGKWycZa/wtz8I=";
 const P384: &str = "MIH3MH8CAQAwADB2MBAGByqGSM49AgEGBSuBBAAiA2IABKdra6IX8lnmP/Zx1DiuRoxy6+a5rD4BYzLNgC9KlelxneAxCU+MgGf24ejtOXf6d8XsXqGNiCWK7buVPnB+mbb+rApwUVbvgKopsghFLN0pjBJXdYwrAN2zr5/GaRpQIaAAMAoGCCqGSM49BAMDA2gAMGUCMHoIC0JcCz2gUOYM0XjOO+kmQFX/RYh1YF0RuwzOA/OhVLayeW6ETfXN7UrskA2u3QIxAMRIy/uah2X2KLHuYQIx1MiCJQd9EvUvSuJcj4gqsrHnZhX5TtsCty6NeUHAvYSrIA==";
+const P521: &str = "MIIBQjCBpQIBADAAMIGbMBAGByqGSM49AgEGBSuBBAAjA4GGAAQBl0BWApDLl4DSCHa717nXkQ/Qhf5iDX7/MDBst9rzjbiAi4qDfLxqviAyuQzm8ICflUMx6MqNQVtSieNp2ZTQvsIA1MIRE0xVu3VPE2ZzYUjuxf0QUq7hOg8MtBtgT/LySQMyUE8a/05eWJ63nPK8+xB8biNlQ8x2UeLjjnwsjicxF36gADAKBggqhkjOPQQDBAOBiwAwgYcCQgEvHGyxwnrwoF3Z0u8apLs0ppjawi+xSWtkhx06mx8DGiBQBnEIagxdur4p5kbhS5U7L8VMN9dsSqNXUImfNfwp6AJBe3rnVsnC5dYIOolUrYTQk6XldISnpMITSovHj9e/4+Xi4LMMfNRNg2+kjYC/Js+A6REA2mh+9jcEiPXikh1KoUk=";
 const RSA_2048: &str = "MIICRTCCAS0CAQAwADCCASIwDQYJKoZIhvcNAQEBBQADggEPADCCAQoCggEBAKaPRGclASbQUTaxF4rcarrIoKzCH+875CHPQTlWnq96MJkBtCDoCpCwoHaS32xzfyZI1hkwWdLzW7VAkyGpvQjeSs93UDInUj10N1em71o4ZP8MgdTwTSK/h/KOa9gJYqsD0wR3pGnSDQDQpxom6SiPRa3Ge2cevF/BLCx8ehEQxZ7Ob5XFyOU/X6in5/f5LUVjQOitX4TWOx44MPCqtPYHRwzxyruhOjXH4h4tk4QKIKXOwbsTiJfXCsuRIRNpzgz2n5kbDm24l1ikSVz4sURzXusrQPfVqCdMLedAYa5h4dxjCvUOpDnECHfgsXZyP4651fqUG1DD1LZekzxu/7sCAwEAAaAAMA0GCSqGSIb3DQEBCwUAA4IBAQCA/3nvBjFAWIl+OW95IQ9QGUP0ZhmI4Q8KDHrKD+w5psNAtg0rOgwP/G+s0wtRHtWihHnIjqSndFDyV5MD3JlF4zOchqYJmH6ygemCY465IvqRdiWV+kJGA8QqC4MGi0+Dr1cBYZTBNTHjHGkBlJll3PSgFvRSsTKt6eD/HvGrObKxf+iyos3BSl6Yz9SeDFExtynVlNbyze+hbKZe0hX/3Lun6mMVZEPo0RXlf2800z5uS38Yv9ZTqyAkf4fWYPD/4zfEP1gN4rmeuL/HhMKy3VPrPc5PD/c0lShEpUqoAUX9vVqwqh0Ni0Q2r/NuF0//xT3mOfLuf1JRMX5RK0Xt";
 
 fn texts(errors: &ErrorList) -> Vec<String> {
@@ -40,6 +42,7 @@ fn the_owner_of_the_key_has_signed_the_request() {
         json!({}),
         json!({"stubPKCS10Request": P256}),
         json!({"stubPKCS10Request": P384}),
+        json!({"stubPKCS10Request": P521}),
         pair(ED25519_KEY, ED25519_PROOF),
         pair(P256_KEY, P256_PROOF),
     ] {
@@ -177,4 +180,16 @@ fn a_status_ends_the_request_once() {
     ] {
         assert_eq!(check(&status, old), [expected], "{status}");
     }
+}
+
+/// The attack: a request for the key of another pod, which the node does not have.
+#[test]
+fn a_signature_of_another_key_is_refused_on_curve_p521() {
+    let mut request = STANDARD.decode(P521).unwrap();
+    *request.last_mut().unwrap() ^= 1;
+    let found = created(&json!({"stubPKCS10Request": STANDARD.encode(request)}));
+    assert_eq!(
+        found,
+        ["spec.stubPKCS10Request: Invalid value: invalid signature"]
+    );
 }

@@ -1,4 +1,4 @@
-//! Blocks of PEM as Go reads them: text between blocks is skipped, and so is what is no block.
+//! Blocks of PEM as Go reads and writes them: text between blocks is skipped, and so is what is no block.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,16 +9,17 @@ const DASHES: &str = "-----";
 
 /// A block.
 #[derive(Debug, PartialEq)]
-pub(super) struct Block {
+pub struct Block {
     /// What stands after `BEGIN`.
     pub label: String,
     /// There are lines `key: value` before the data.
     pub has_headers: bool,
+    /// What is encoded in it.
     pub data: Vec<u8>,
 }
 
 /// All blocks of a text.
-pub(super) fn blocks(text: &str) -> Vec<Block> {
+pub fn blocks(text: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut begun: Option<(&str, Vec<&str>)> = None;
     for line in text.lines().map(str::trim_end) {
@@ -33,6 +34,21 @@ pub(super) fn blocks(text: &str) -> Vec<Block> {
         }
     }
     blocks
+}
+
+/// A block with data, in lines of 64 characters.
+pub fn encode(label: &str, data: &[u8]) -> String {
+    let text = STANDARD.encode(data);
+    let mut block = format!("{BEGIN}{label}{DASHES}\n");
+    let mut rest = text.as_str();
+    while !rest.is_empty() {
+        let (line, more) = rest.split_at(rest.len().min(64));
+        block.push_str(line);
+        block.push('\n');
+        rest = more;
+    }
+    block.push_str(&format!("{END}{label}{DASHES}\n"));
+    block
 }
 
 fn label<'a>(line: &'a str, begin: &str) -> Option<&'a str> {
@@ -75,6 +91,22 @@ mod tests {
                 block("G", false, b"ab")
             ]
         );
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        assert_eq!(encode("A", b""), "-----BEGIN A-----\n-----END A-----\n");
+        for length in [1, 47, 48, 49, 1000] {
+            let data: Vec<u8> = (0..length).map(|at| at as u8).collect();
+            let text = encode("SOME KIND", &data);
+            assert!(text.lines().all(|line| line.len() <= 64), "{text}");
+            let block = Block {
+                label: "SOME KIND".to_owned(),
+                has_headers: false,
+                data,
+            };
+            assert_eq!(blocks(&text), [block]);
+        }
     }
 
     /// The attack: many beginnings without an end, each of which could be looked for an end.
