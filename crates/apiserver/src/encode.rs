@@ -3,7 +3,7 @@
 use allot_store::Entry;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::body::Body;
 use crate::error::Result;
@@ -108,7 +108,7 @@ impl Respond for View<'_> {
             Shape::Whole => object,
             shape @ (Shape::Metadata | Shape::MetadataV1beta1) => self.metadata_only(object, shape),
             Shape::Table | Shape::TableV1beta1 => {
-                table::table(self, &[object], None, shape, options)
+                table::table(self, vec![object], None, shape, options)
             }
         })
     }
@@ -145,7 +145,7 @@ impl Respond for View<'_> {
             Shape::Whole => object,
             shape @ (Shape::Metadata | Shape::MetadataV1beta1) => self.metadata_only(object, shape),
             Shape::Table | Shape::TableV1beta1 => {
-                table::table(self, &[object], None, media.shape, options)
+                table::table(self, vec![object], None, media.shape, options)
             }
         };
         value_response(code, &value, media)
@@ -194,10 +194,12 @@ impl Respond for View<'_> {
                         }
                     }
                 }
-                json!({
-                    "kind": self.resource.list_kind, "apiVersion": self.api_version(),
-                    "metadata": meta, "items": objects,
-                })
+                Value::from_iter([
+                    ("kind", self.resource.list_kind.as_str().into()),
+                    ("apiVersion", self.api_version().into()),
+                    ("metadata", meta),
+                    ("items", objects.into()),
+                ])
             }
             shape @ (Shape::Metadata | Shape::MetadataV1beta1) => {
                 let items = objects.into_iter().map(|it| self.metadata_only(it, shape));
@@ -208,13 +210,15 @@ impl Respond for View<'_> {
                 } else {
                     items.into()
                 };
-                json!({
-                    "kind": "PartialObjectMetadataList", "apiVersion": metadata_version(shape), "metadata": meta,
-                    "items": items,
-                })
+                Value::from_iter([
+                    ("kind", "PartialObjectMetadataList".into()),
+                    ("apiVersion", metadata_version(shape).into()),
+                    ("metadata", meta),
+                    ("items", items),
+                ])
             }
             Shape::Table | Shape::TableV1beta1 => {
-                table::table(self, &objects, Some(meta), media.shape, options)
+                table::table(self, objects, Some(meta), media.shape, options)
             }
         };
         // Tables and metadata have no raw fields; what is encoded here with them is small.

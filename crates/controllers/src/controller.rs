@@ -4,6 +4,7 @@ pub mod api;
 pub mod clock;
 pub mod context;
 pub mod informer;
+pub(crate) mod members;
 pub mod meta;
 pub mod metrics;
 pub mod nodes;

@@ -1,7 +1,7 @@
 //! `meta.k8s.io` tables: what `kubectl get` prints.
 
 use allot_model::table::human_duration;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::custom::Column;
 use crate::negotiate::Shape;
@@ -86,45 +86,46 @@ pub fn scale(scale: Value, shape: Shape, options: Options) -> Value {
 }
 
 /// The table of some objects in the requested version.
+///
+/// `json!` copies what it is given, by serialising it: objects and rows are moved.
 pub fn table(
     view: &View<'_>,
-    objects: &[Value],
+    mut objects: Vec<Value>,
     list_meta: Option<Value>,
     shape: Shape,
     options: Options,
 ) -> Value {
     let layout = layout(view.resource, view.version);
     let rules = view.resource.rules;
-    let mut objects: Vec<&Value> = objects.iter().collect();
     if let Some(place) = rules.row_order {
-        objects.sort_by_key(|object| place(object));
+        objects.sort_by(|a, b| place(a).cmp(&place(b)));
     }
-    let rows: Vec<Value> = objects
-        .iter()
-        .map(|&object| {
-            let mut row = json!({"cells": (layout.row)(object)});
-            if let Some(condition) = rules.row_condition.and_then(|of| of(object)) {
-                row["conditions"] = json!([condition]);
-            }
-            row["object"] = match options.include {
-                Include::None => Value::Null,
-                Include::Metadata => view.metadata_only(object.clone(), shape),
-                Include::Object => object.clone(),
-            };
-            row
-        })
-        .collect();
-    let version = if shape == Shape::TableV1beta1 {
-        "meta.k8s.io/v1beta1"
-    } else {
-        "meta.k8s.io/v1"
-    };
     let meta = list_meta.unwrap_or_else(|| {
         match objects.first().map(|it| &it["metadata"]["resourceVersion"]) {
             None | Some(Value::Null) => json!({}),
             Some(revision) => json!({"resourceVersion": revision}),
         }
     });
+    let rows = objects.into_iter().map(|object| {
+        let mut row = Map::new();
+        row.insert("cells".to_owned(), (layout.row)(&object).into());
+        if let Some(condition) = rules.row_condition.and_then(|of| of(&object)) {
+            row.insert("conditions".to_owned(), Value::Array(vec![condition]));
+        }
+        let included = match options.include {
+            Include::None => Value::Null,
+            Include::Metadata => view.metadata_only(object, shape),
+            Include::Object => object,
+        };
+        row.insert("object".to_owned(), included);
+        Value::Object(row)
+    });
+    let rows: Vec<Value> = rows.collect();
+    let version = if shape == Shape::TableV1beta1 {
+        "meta.k8s.io/v1beta1"
+    } else {
+        "meta.k8s.io/v1"
+    };
     let definitions: Vec<Value> = layout
         .columns
         .iter()
@@ -135,11 +136,13 @@ pub fn table(
             })
         })
         .collect();
-    json!({
+    let nothing = rows.is_empty() && layout.null_when_empty;
+    let mut table = json!({
         "kind": "Table", "apiVersion": version, "metadata": meta,
         "columnDefinitions": if options.headers { json!(definitions) } else { Value::Null },
-        "rows": if rows.is_empty() && layout.null_when_empty { Value::Null } else { json!(rows) },
-    })
+    });
+    table["rows"] = if nothing { Value::Null } else { rows.into() };
+    table
 }
 
 fn layout(resource: &Resource, version: &str) -> Layout {

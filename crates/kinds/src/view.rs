@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use allot_schema::decode::{may_have_raw, write_compact};
 use allot_store::Entry;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::error::Result;
 use crate::negotiate::Shape;
@@ -157,8 +157,9 @@ pub fn metadata_version(shape: Shape) -> &'static str {
 
 /// Reduces an object to a `PartialObjectMetadata`.
 pub fn metadata_only(mut object: Value, shape: Shape) -> Value {
-    json!({
-        "kind": "PartialObjectMetadata", "apiVersion": metadata_version(shape),
-        "metadata": object["metadata"].take(),
-    })
+    Value::from_iter([
+        ("kind", "PartialObjectMetadata".into()),
+        ("apiVersion", metadata_version(shape).into()),
+        ("metadata", object["metadata"].take()),
+    ])
 }

@@ -14,7 +14,7 @@ use crate::commit::{Answer, Committer, Job};
 use crate::disk::{self, Disk, Opener};
 use crate::lock::DirectoryLock;
 use crate::reserve::{FileReserve, Reserve};
-use crate::state::{State, Trimmed};
+use crate::state::{Aged, State, Trimmed};
 use crate::{Backend, Entry, Error, ListOptions, Options, Page, Watcher, Write};
 
 /// How writes reach the committer.
@@ -250,11 +250,18 @@ impl Backend for Embedded {
     }
 
     fn tidy(&self, now: Instant) {
-        let (events, trimmed) = self.state.write().age(now);
+        let Aged {
+            removed,
+            seen,
+            trimmed,
+        } = self.state.write().age(now);
         if let Some(aged) = &self.aged {
             aged.lock().append(trimmed);
         }
-        drop(events);
+        drop(removed);
+        for event in seen {
+            event.forget_encodings();
+        }
     }
 
     fn counts(&self) -> Vec<(Arc<str>, usize)> {

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use crate::{Entry, Error, Event, EventKind, ListOptions, Options, Page};
 
 /// The number of newest changes that keep their encodings. Watchers that keep up use these encodings; those that are
-/// further behind encode the events themselves.
+/// further behind encode the events themselves. So do those that come after the next two runs of [`State::age`].
 pub(crate) const SHARED_ENCODINGS: usize = 1024;
 
 /// The number of changes of a collection that are kept regardless of their age, for watchers that reconnect.
@@ -29,6 +29,8 @@ pub(crate) struct Collection {
     window_bytes: usize,
     /// The newest revision that has left the window: older states are not available.
     pub floor: u64,
+    /// The encodings of changes up to this revision were forgotten because of their age.
+    unencoded: u64,
     /// Wakes the watchers of this collection.
     pub changed: watch::Sender<u64>,
 }
@@ -40,6 +42,7 @@ impl Collection {
             window: VecDeque::new(),
             window_bytes: 0,
             floor,
+            unencoded: 0,
             changed: watch::Sender::new(0),
         }
     }
@@ -69,6 +72,15 @@ impl Collection {
         removed
     }
 
+    /// The changes up to `revision` that may have encodings and are not expected to be asked for them any longer.
+    fn old_encodings(&mut self, revision: u64) -> impl Iterator<Item = Arc<Event>> {
+        let shared = self.window.len().saturating_sub(SHARED_ENCODINGS);
+        let from = self.position_after(self.unencoded).max(shared);
+        let to = self.position_after(revision).max(from);
+        self.unencoded = self.unencoded.max(revision);
+        self.window.range(from..to).cloned()
+    }
+
     /// The changes after `revision`, as an index into the window.
     pub fn position_after(&self, revision: u64) -> usize {
         self.window
@@ -83,6 +95,17 @@ pub(crate) struct State {
     pub collections: FxHashMap<Arc<str>, Collection>,
     /// The revisions at the most recent runs of [`State::age`], oldest first.
     moments: VecDeque<(Instant, u64)>,
+}
+
+/// What [`State::age`] found to be old.
+#[derive(Default)]
+pub(crate) struct Aged {
+    /// Changes that left the windows, to be dropped outside of the lock.
+    pub removed: Vec<Arc<Event>>,
+    /// Changes that watchers which keep up have seen: their encodings are to be forgotten, outside of the lock.
+    pub seen: Vec<Arc<Event>>,
+    /// The history that can be removed from disk.
+    pub trimmed: Trimmed,
 }
 
 /// What left the windows and can be forgotten on disk.
@@ -171,10 +194,11 @@ impl State {
         trimmed
     }
 
-    /// Removes changes that are no longer recent from the windows, so that memory used by a burst is released. Returns
-    /// them, to be dropped outside of the lock, with the history that can be removed from disk.
-    pub fn age(&mut self, now: Instant) -> (Vec<Arc<Event>>, Trimmed) {
-        let (mut events, mut trimmed) = (Vec::new(), Trimmed::default());
+    /// Removes changes that are no longer recent from the windows, so that memory used by a burst is released, and finds
+    /// those from before the previous run, whose encodings only double what is kept of them.
+    pub fn age(&mut self, now: Instant) -> Aged {
+        let mut aged = Aged::default();
+        let previous = self.moments.back().map_or(0, |(_, revision)| *revision);
         self.moments.push_back((now, self.revision));
         let mut old = 0;
         while let Some((moment, revision)) = self.moments.front()
@@ -184,16 +208,17 @@ impl State {
             self.moments.pop_front();
         }
         for (name, collection) in &mut self.collections {
-            let removed = collection.remove_oldest(name, KEPT, &mut trimmed, |collection| {
+            let removed = collection.remove_oldest(name, KEPT, &mut aged.trimmed, |collection| {
                 let oldest = collection.window.front();
                 oldest.is_some_and(|event| event.revision() <= old)
             });
             if !removed.is_empty() {
                 collection.window.shrink_to(KEPT);
-                events.extend(removed);
+                aged.removed.extend(removed);
             }
+            aged.seen.extend(collection.old_encodings(previous));
         }
-        (events, trimmed)
+        aged
     }
 
     /// Notifies the watchers of a collection about changes.

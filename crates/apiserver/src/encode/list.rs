@@ -170,16 +170,20 @@ impl Listing {
     fn skeleton(&self, items: Value) -> Value {
         let (view, meta) = (self.view(), self.meta.clone());
         match self.media.shape {
-            Shape::Whole => json!({
-                "kind": self.resource.list_kind, "apiVersion": view.api_version(),
-                "metadata": meta, "items": items,
-            }),
-            shape @ (Shape::Metadata | Shape::MetadataV1beta1) => json!({
-                "kind": "PartialObjectMetadataList", "apiVersion": metadata_version(shape),
-                "metadata": meta, "items": items,
-            }),
+            Shape::Whole => Value::from_iter([
+                ("kind", self.resource.list_kind.as_str().into()),
+                ("apiVersion", view.api_version().into()),
+                ("metadata", meta),
+                ("items", items),
+            ]),
+            shape @ (Shape::Metadata | Shape::MetadataV1beta1) => Value::from_iter([
+                ("kind", "PartialObjectMetadataList".into()),
+                ("apiVersion", metadata_version(shape).into()),
+                ("metadata", meta),
+                ("items", items),
+            ]),
             shape @ (Shape::Table | Shape::TableV1beta1) => {
-                let mut table = table::table(&view, &[], Some(meta), shape, self.options);
+                let mut table = table::table(&view, Vec::new(), Some(meta), shape, self.options);
                 table["rows"] = items;
                 table
             }
@@ -207,7 +211,7 @@ impl Listing {
 
     /// One item as a field of the list's message: a list with only this item without its prefix.
     fn item_message(&self, entry: &Entry, prefix: &[u8]) -> Result<Vec<u8>> {
-        let list = self.skeleton(json!([self.item(entry)?]));
+        let list = self.skeleton(Value::Array(vec![self.item(entry)?]));
         let write = || protobuf::message_of(&list).unwrap_or_default();
         let message = self.view().with_texts(entry, write);
         let item = message.strip_prefix(prefix).map(<[u8]>::to_vec);
@@ -237,7 +241,7 @@ impl Listing {
         let view = self.view();
         let objects = entries.iter().map(|entry| view.object(entry));
         let objects = objects.collect::<Result<Vec<_>>>()?;
-        let mut table = table::table(&view, &objects, None, self.media.shape, self.options);
+        let mut table = table::table(&view, objects, None, self.media.shape, self.options);
         match table["rows"].take() {
             Value::Array(rows) => Ok(rows),
             _ => Ok(Vec::new()),

@@ -17,6 +17,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::members::SharedKey;
 use super::slim;
 
 mod store;
@@ -158,11 +159,7 @@ impl<K: Cached> Informer<K> {
     pub fn index(&self, name: &'static str, extract: Extract<K>) -> &Self {
         let mut state = self.0.state.write();
         if state.indexes.iter().all(|i| i.name != name) {
-            let mut index = Index {
-                name,
-                extract,
-                keys: FxHashMap::default(),
-            };
+            let mut index = Index::new(name, extract);
             for (key, obj) in &state.objects {
                 index.add(key, obj);
             }
@@ -222,11 +219,8 @@ impl<K: Cached> Informer<K> {
         let Some(index) = state.indexes.iter().find(|i| i.name == name) else {
             return Vec::new();
         };
-        let Some(keys) = index.keys.get(value) else {
-            return Vec::new();
-        };
-        let mut found: Vec<(&Key, Arc<K>)> = keys
-            .iter()
+        let mut found: Vec<(&SharedKey, Arc<K>)> = index
+            .of(value)
             .filter_map(|k| state.objects.get(k).map(|o| (k, o.clone())))
             .collect();
         found.sort_by(|a, b| a.0.cmp(b.0));
@@ -252,7 +246,7 @@ impl<K: Cached> Informer<K> {
         let new = version(&obj);
         {
             let state = self.0.state.read();
-            let current = state.objects.get(&key).map_or(0, |o| version(&**o));
+            let current = state.objects.get(key.as_str()).map_or(0, |o| version(&**o));
             if new == 0 || new <= state.seen || new <= current {
                 return;
             }
@@ -270,7 +264,7 @@ impl<K: Cached> Informer<K> {
             let mut state = self.0.state.write();
             let known = state
                 .objects
-                .get(&key)
+                .get(key.as_str())
                 .is_some_and(|o| o.meta().uid == obj.meta().uid);
             if !known {
                 return;
@@ -295,7 +289,7 @@ impl<K: Cached> Informer<K> {
             let gone = uid.as_ref().is_some_and(|uid| state.gone.contains(uid));
             gone || state
                 .objects
-                .get(&key)
+                .get(key.as_str())
                 .is_some_and(|o| o.meta().uid == *uid && new != 0 && version(&**o) >= new)
         };
         if !stale {
@@ -327,7 +321,7 @@ impl<K: Cached> Informer<K> {
             }
             let same = state
                 .objects
-                .get(&key)
+                .get(key.as_str())
                 .is_some_and(|o| o.meta().uid == obj.meta().uid);
             if same { state.remove(&key) } else { None }
         };
@@ -342,8 +336,11 @@ impl<K: Cached> Informer<K> {
         let listed: FxHashSet<Key> = objects.iter().map(key_of).collect();
         let gone: Vec<Arc<K>> = {
             let state = self.0.state.read();
-            let keys = state.objects.keys().filter(|k| !listed.contains(*k));
-            keys.filter_map(|k| state.objects.get(k).cloned()).collect()
+            let gone = state
+                .objects
+                .iter()
+                .filter(|(k, _)| !listed.contains(&***k));
+            gone.map(|(_, object)| object.clone()).collect()
         };
         // A list is newer than any delete of ours that was answered before; objects with the
         // remembered UIDs are not in it.

@@ -10,9 +10,9 @@ use k8s_openapi::api::resource::v1::ResourceSlice;
 mod tests;
 
 /// The fields that are read of a kind: all but `managedFields`, which make up a large part of the text, and as JSON
-/// trees most of the memory. Of pods, the most frequent kind, what only scheduler and kubelet use is left out as well, and
-/// of their containers all fields but those that services refer to. Of the devices in slices, which are many, attributes
-/// and capacity are left out: only allocating compares them.
+/// trees most of the memory. Of pods, the most frequent kind, what only scheduler and kubelet use is left out as well, of
+/// their containers all fields but those that services refer to, and of the state of containers what they were made of.
+/// Of the devices in slices, which are many, attributes and capacity are left out: only allocating compares them.
 pub fn keep<K: 'static>() -> Keep {
     let kind = TypeId::of::<K>();
     // Only of pods themselves: the pods in templates are copied whole.
@@ -67,12 +67,29 @@ fn of_pod(of: &str, field: &str) -> bool {
         "PodSpec" => !matches!(
             field,
             "dnsConfig"
+                | "dnsPolicy"
                 | "ephemeralContainers"
+                | "hostAliases"
                 | "imagePullSecrets"
                 | "nodeSelector"
+                | "preemptionPolicy"
+                | "schedulerName"
                 | "securityContext"
+                | "serviceAccount"
+                | "serviceAccountName"
                 | "topologySpreadConstraints"
                 | "volumes"
+        ),
+        "ContainerStatus" => !matches!(
+            field,
+            "allocatedResources"
+                | "allocatedResourcesStatus"
+                | "containerID"
+                | "image"
+                | "imageID"
+                | "resources"
+                | "user"
+                | "volumeMounts"
         ),
         "Container" => matches!(field, "name" | "ports" | "restartPolicy"),
         _ => of_object(of, field),

@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{FOREGROUND, ORPHAN, group_of};
+use crate::controller::members::{Members, SharedKey};
 use crate::controller::meta;
 use crate::inventory::{Kind, MetaObject};
 
@@ -99,11 +100,11 @@ pub(super) fn verdict_of_live(obj: &MetaObject) -> Verdict {
     }
 }
 
-/// All objects, by UID, with the edges from owners to dependents.
+/// All objects, by UID, with the edges from owners to dependents. Nearly all owners have one dependent.
 #[derive(Default)]
 pub(super) struct Graph {
-    nodes: FxHashMap<String, Node>,
-    dependents: FxHashMap<String, FxHashSet<String>>,
+    nodes: FxHashMap<SharedKey, Node>,
+    dependents: FxHashMap<SharedKey, Members>,
     absent: FxHashSet<String>,
     absent_order: VecDeque<String>,
 }
@@ -114,21 +115,31 @@ impl Graph {
     }
 
     pub(super) fn has_dependents(&self, uid: &str) -> bool {
-        self.dependents.get(uid).is_some_and(|d| !d.is_empty())
+        self.dependents.contains_key(uid)
     }
 
     pub(super) fn dependents(&self, uid: &str) -> Vec<Node> {
-        let dependents = self.dependents.get(uid).into_iter().flatten();
-        dependents
+        self.dependents_of(uid)
             .filter_map(|d| self.nodes.get(d).cloned())
             .collect()
+    }
+
+    fn dependents_of(&self, uid: &str) -> impl Iterator<Item = &SharedKey> {
+        self.dependents.get(uid).into_iter().flat_map(Members::iter)
+    }
+
+    /// A UID, shared with the other maps where an object has it.
+    fn shared(&self, uid: &str) -> SharedKey {
+        let known = self.nodes.get_key_value(uid);
+        known.map_or_else(|| SharedKey::from(uid), |(known, _)| known.clone())
     }
 
     /// Adds or updates an object; returns the UIDs to process.
     pub(super) fn upsert(&mut self, kind: &Arc<Kind>, obj: &Arc<MetaObject>) -> Vec<String> {
         let node = Node::new(kind, obj);
-        let uid = node.uid().to_owned();
-        let old = self.nodes.get(&uid).cloned();
+        let shared = self.shared(node.uid());
+        let uid = shared.to_string();
+        let old = self.nodes.get(&shared).cloned();
         let old = old.as_ref();
         let old_owners = old.map(Node::owners).unwrap_or_default();
         let new = old.is_none();
@@ -140,10 +151,13 @@ impl Graph {
             }
         }
         for owner in node.owners() {
-            self.dependents
-                .entry(owner.uid.clone())
-                .or_default()
-                .insert(uid.clone());
+            match self.dependents.get_mut(owner.uid.as_str()) {
+                Some(dependents) => dependents.add(&shared),
+                None => {
+                    let owner = self.shared(&owner.uid);
+                    self.dependents.insert(owner, Members::new(&shared));
+                }
+            }
         }
         let mut work = Vec::new();
         let changed_owners =
@@ -165,21 +179,21 @@ impl Graph {
             work.push(uid.clone());
         }
         if node.waits_for_dependents() && !was_waiting {
-            work.extend(self.dependents.get(&uid).into_iter().flatten().cloned());
+            work.extend(self.dependents_of(&uid).map(|d| d.to_string()));
         }
         // An owner may wait for this dependent.
         if changed_owners || (node.is_deleting() && !was_deleting) {
             for owner in old_owners.iter().chain(node.owners()) {
                 if self
                     .nodes
-                    .get(&owner.uid)
+                    .get(owner.uid.as_str())
                     .is_some_and(Node::waits_for_dependents)
                 {
                     work.push(owner.uid.clone());
                 }
             }
         }
-        self.nodes.insert(uid, node);
+        self.nodes.insert(shared, node);
         work
     }
 
@@ -189,18 +203,12 @@ impl Graph {
             return Vec::new();
         };
         self.remember_absent(uid);
-        let mut work: Vec<String> = self
-            .dependents
-            .get(uid)
-            .into_iter()
-            .flatten()
-            .cloned()
-            .collect();
+        let mut work: Vec<String> = self.dependents_of(uid).map(|d| d.to_string()).collect();
         for owner in node.owners() {
             self.unlink(&owner.uid, uid);
             if self
                 .nodes
-                .get(&owner.uid)
+                .get(owner.uid.as_str())
                 .is_some_and(Node::waits_for_dependents)
             {
                 work.push(owner.uid.clone());
@@ -210,11 +218,10 @@ impl Graph {
     }
 
     fn unlink(&mut self, owner: &str, dependent: &str) {
-        if let Some(dependents) = self.dependents.get_mut(owner) {
-            dependents.remove(dependent);
-            if dependents.is_empty() {
-                self.dependents.remove(owner);
-            }
+        if let Some(dependents) = self.dependents.get_mut(owner)
+            && dependents.remove(dependent)
+        {
+            self.dependents.remove(owner);
         }
     }
 
@@ -231,7 +238,7 @@ impl Graph {
 
     /// The state of an owner; `None` if it must be read from the API server.
     pub(super) fn judge(&self, node: &Node, owner: &OwnerReference) -> Option<Verdict> {
-        let Some(found) = self.nodes.get(&owner.uid) else {
+        let Some(found) = self.nodes.get(owner.uid.as_str()) else {
             return self.absent.contains(&owner.uid).then_some(Verdict::Gone);
         };
         let resource = &found.kind.resource;
@@ -255,7 +262,7 @@ impl Graph {
     pub(super) fn foreground_dependents(&self, uid: &str) -> (bool, Vec<String>) {
         let mut blocking = false;
         let mut pending = Vec::new();
-        for dependent in self.dependents.get(uid).into_iter().flatten() {
+        for dependent in self.dependents_of(uid) {
             let Some(node) = self.nodes.get(dependent) else {
                 continue;
             };
@@ -265,7 +272,7 @@ impl Graph {
                 .any(|o| o.uid == uid && o.block_owner_deletion == Some(true));
             blocking |= blocks;
             if !node.is_deleting() {
-                pending.push(dependent.clone());
+                pending.push(dependent.to_string());
             }
         }
         (blocking, pending)

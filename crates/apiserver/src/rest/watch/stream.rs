@@ -266,7 +266,7 @@ impl Stream {
                 let mut options = self.table;
                 // Only the first table of a stream names its columns.
                 options.headers &= !std::mem::replace(&mut self.table_started, true);
-                table::table(&self.view(), &[object], None, self.media.shape, options)
+                table::table(&self.view(), vec![object], None, self.media.shape, options)
             }
         }
     }

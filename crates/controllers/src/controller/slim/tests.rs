@@ -39,6 +39,39 @@ fn pods_keep_what_controllers_look_at() {
 }
 
 #[test]
+fn of_containers_that_run_their_state_is_kept() {
+    let state = json!({"terminated": {"exitCode": 1}});
+    let status = json!({
+        "name": "main",
+        "ready": false,
+        "restartCount": 3,
+        "state": state,
+        "lastState": state,
+        "image": "registry.example.com/image:1",
+        "imageID": "registry.example.com/image@sha256:0",
+        "containerID": "containerd://0",
+        "user": {"linux": {"uid": 0, "gid": 0}},
+    });
+    let spec = json!({"containers": [], "schedulerName": "default-scheduler", "serviceAccountName": "default"});
+    let pod = json!({"spec": spec, "status": {"containerStatuses": [status]}});
+    let pod = Pod::read(&pod.to_string(), keep::<Pod>()).expect("a pod");
+    let pod = serde_json::to_value(pod).expect("JSON");
+    assert_eq!(pod["spec"], json!({"containers": []}));
+    assert_eq!(
+        pod["status"]["containerStatuses"],
+        json!([{
+            "name": "main",
+            "ready": false,
+            "restartCount": 3,
+            "state": state,
+            "lastState": state,
+            "image": "",
+            "imageID": "",
+        }])
+    );
+}
+
+#[test]
 fn lists_of_pods_have_no_empty_places() {
     let pod = json!({
         "spec": {
