@@ -5,6 +5,8 @@
 mod apart;
 #[path = "e2e/ask.rs"]
 mod ask;
+#[path = "e2e/binding.rs"]
+mod binding;
 #[path = "e2e/crash.rs"]
 mod crash;
 #[path = "e2e/demo_table.rs"]

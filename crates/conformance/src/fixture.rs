@@ -242,21 +242,43 @@ impl Fixture {
     }
 
     /// Polls until `check` returns a value.
-    pub(crate) async fn until<T, F>(
+    pub(crate) async fn until<T, F>(&self, what: &str, check: impl FnMut() -> F) -> Result<T, Stop>
+    where
+        F: Future<Output = Option<T>>,
+    {
+        self.until_within(self.timeout(), what, check).await
+    }
+
+    /// Polls until `check` returns a value, for what a driver does by itself and periodically. It gets half as much time again: the
+    /// official Go helper repairs a deleted slice after a minute, which is the usual limit.
+    pub(crate) async fn until_repaired<T, F>(
         &self,
+        what: &str,
+        check: impl FnMut() -> F,
+    ) -> Result<T, Stop>
+    where
+        F: Future<Output = Option<T>>,
+    {
+        let limit = self.timeout() + self.timeout() / 2;
+        self.until_within(limit, what, check).await
+    }
+
+    async fn until_within<T, F>(
+        &self,
+        limit: Duration,
         what: &str,
         mut check: impl FnMut() -> F,
     ) -> Result<T, Stop>
     where
         F: Future<Output = Option<T>>,
     {
-        let deadline = Instant::now() + self.timeout();
+        let deadline = Instant::now() + limit;
         loop {
             if let Some(found) = check().await {
                 return Ok(found);
             }
             if Instant::now() >= deadline {
-                return fail(format!("{what} did not happen within {:?}", self.timeout()));
+                return fail(format!("{what} did not happen within {limit:?}"));
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }

@@ -134,23 +134,32 @@ impl ResourceApi {
         }
     }
 
-    /// Server-side apply of `status.devices`, with the driver as the field manager.
+    /// Server-side apply of `status.devices` by a field manager. With a resource version it is refused with a conflict if the
+    /// claim has changed since.
     pub(crate) async fn apply_device_status(
         &self,
         claim: &ClaimRef,
-        driver: &str,
+        manager: &str,
+        resource_version: Option<&str>,
         devices: Vec<AllocatedDeviceStatus>,
     ) -> Result<(), AccessError> {
         let devices = serde_json::to_value(devices)?;
         let path = format!(
-            "namespaces/{}/resourceclaims/{}/status?fieldManager={driver}&force=true",
-            claim.namespace, claim.name
+            "namespaces/{}/resourceclaims/{}/status?fieldManager={}&force=true",
+            claim.namespace,
+            claim.name,
+            query_value(manager)
         );
+        // With the UID it is rejected for a later claim of the same name.
+        let mut metadata =
+            json!({"namespace": claim.namespace, "name": claim.name, "uid": claim.uid});
+        if let Some(resource_version) = resource_version {
+            metadata["resourceVersion"] = json!(resource_version);
+        }
         let body = |version: Version| {
             Ok(json!({
                 "apiVersion": format!("resource.k8s.io/{version}"), "kind": "ResourceClaim",
-                // With the UID it is rejected for a later claim of the same name.
-                "metadata": {"namespace": claim.namespace, "name": claim.name, "uid": claim.uid},
+                "metadata": metadata,
                 "status": {"devices": devices},
             }))
         };
@@ -244,8 +253,19 @@ impl<T: serde::de::DeserializeOwned> DeserializeValue for T {
     }
 }
 
+/// The value of a parameter in a URL.
+fn query_value(text: &str) -> String {
+    let encode = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'/' => {
+            char::from(byte).to_string()
+        }
+        other => format!("%{other:02X}"),
+    };
+    text.bytes().map(encode).collect()
+}
+
 /// The object is missing, and not the version.
-fn is_missing(error: &kube::Error) -> bool {
+pub(crate) fn is_missing(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404) && !unknown_version(error)
 }
 

@@ -1,8 +1,10 @@
 //! Which claims are prepared, on disk.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use allot_cdi::file::read_bounded;
 use serde::{Deserialize, Serialize};
 
 use crate::boot::boot_id_of;
@@ -12,6 +14,9 @@ use crate::prepared::{Boot, PreparedClaim, State};
 
 #[cfg(test)]
 mod tests;
+
+/// Largest file that is read, in bytes. A node has at most some thousand claims, each with at most 64 KiB of state.
+const MOST_BYTES: u64 = 512 << 20;
 
 /// A prepared claim, or one that was begun.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -92,12 +97,21 @@ impl Checkpoint {
         let Some(file) = &checkpoint.path else {
             return Ok(checkpoint);
         };
-        match std::fs::read(file) {
+        match read_bounded(file, MOST_BYTES) {
             Ok(bytes) => match decode(&bytes) {
                 Ok((entries, boot)) => (checkpoint.entries, checkpoint.written) = (entries, boot),
                 Err(reason) => set_aside(file, &reason)?,
             },
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            // No pipe, directory or device is a checkpoint, and no write of this module is as large.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::Other | ErrorKind::FileTooLarge | ErrorKind::IsADirectory
+                ) =>
+            {
+                set_aside(file, &DecodeError::File(error))?;
+            }
             Err(source) => {
                 return Err(Error::Io {
                     path: file.clone(),
@@ -207,6 +221,8 @@ type Content = (BTreeMap<String, Entry>, Option<String>);
 /// Why the file is no checkpoint.
 #[derive(Debug, thiserror::Error)]
 enum DecodeError {
+    #[error(transparent)]
+    File(std::io::Error),
     #[error(transparent)]
     Json(#[from] serde_json::Error),
     #[error("checksum does not match")]

@@ -59,7 +59,7 @@ impl Controls {
             ..device
         });
         self.api
-            .apply_device_status(claim, &self.driver_name, devices.collect())
+            .apply_device_status(claim, &self.driver_name, None, devices.collect())
             .await
     }
 

@@ -74,6 +74,7 @@
 mod allocated;
 mod api;
 pub mod attributes;
+pub mod binding;
 mod boot;
 mod builder;
 mod checkpoint;

@@ -62,8 +62,8 @@ impl Plugin {
     }
 
     /// Replaces the driver's entries in `status.devices` of a claim (KEP-4817): conditions, data, and network data.
-    /// `devices` is the complete list; fields of other owners stay. Binding conditions (KEP-5007) are conditions of
-    /// these entries. The field `driver` is filled in.
+    /// `devices` is the complete list; fields of other owners stay, such as the conditions that
+    /// [`crate::binding::BindingConditions`] reports. The field `driver` is filled in.
     ///
     /// Needs the right to `patch` `resourceclaims/status`, and from Kubernetes 1.36 on the verb
     /// `associated-node:patch` for the resource `resourceclaims/driver` of this driver's name.

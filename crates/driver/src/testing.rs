@@ -41,7 +41,7 @@
 //! knows: which edits belong to which parameters, and what is left of the hardware.
 //!
 //! The API has the validation, the defaults and the status rules of `resource.k8s.io/v1`, lists and watches with selectors, merge
-//! patches, and of server-side apply the ownership of `status.devices`. Other resources are stored as they are.
+//! patches, and server-side apply with owners. Other resources are stored as they are.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -67,6 +67,7 @@ use crate::{Builder, ClaimRef, Driver, Failure, Plugin, boot};
 )]
 mod api;
 mod apply;
+mod binding;
 mod claim;
 mod error;
 #[expect(
@@ -258,7 +259,7 @@ impl TestNode {
             name: text("name"),
             uid: text("uid"),
         };
-        object["status"] = claim.status(&self.driver, &self.environment.node_name);
+        object["status"] = self.allocated(claim);
         let stored = self.objects.replace(&key(&reference), object, Part::Status);
         stored.map_err(refused)?;
         Ok(reference)

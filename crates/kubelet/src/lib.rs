@@ -249,7 +249,7 @@ fn is_listening(socket: &Path) -> bool {
     matches!(connect(), Ok(()) | Err(Errno::AGAIN))
 }
 
-/// As in a kubelet: names with a leading dot are skipped, directories are searched.
+/// As in a kubelet: names with a leading dot are skipped, directories are searched, symbolic links to directories are not.
 fn sockets(directory: &Path) -> BTreeMap<PathBuf, Inode> {
     let mut found = BTreeMap::new();
     let mut directories = vec![(directory.to_owned(), 0)];
@@ -262,8 +262,12 @@ fn sockets(directory: &Path) -> BTreeMap<PathBuf, Inode> {
             if hidden {
                 continue;
             }
-            if metadata.is_dir() && depth < 3 {
-                directories.push((entry.path(), depth + 1));
+            if metadata.is_dir() {
+                // A link may lead anywhere, where other programs have their sockets.
+                let is_below = entry.file_type().is_ok_and(|kind| kind.is_dir());
+                if is_below && depth < 3 {
+                    directories.push((entry.path(), depth + 1));
+                }
             } else if metadata.file_type().is_socket() {
                 let times = (metadata.ctime(), metadata.ctime_nsec());
                 let inode = (metadata.dev(), metadata.ino(), times.0, times.1);
@@ -360,6 +364,21 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     use super::*;
+
+    /// The attack: a link in the registration directory, and sockets of other programs are dialled.
+    #[test]
+    fn regression_links_to_directories_are_not_followed() {
+        let (registry, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let foreign = UnixListener::bind(other.path().join("foreign.sock")).unwrap();
+        std::os::unix::fs::symlink(other.path(), registry.path().join("link")).unwrap();
+        std::os::unix::fs::symlink(registry.path(), registry.path().join("loop")).unwrap();
+        let below = registry.path().join("driver");
+        std::fs::create_dir(&below).unwrap();
+        let own = UnixListener::bind(below.join("reg.sock")).unwrap();
+        let found: Vec<PathBuf> = sockets(registry.path()).into_keys().collect();
+        assert_eq!(found, [below.join("reg.sock")]);
+        drop((foreign, own));
+    }
 
     /// A driver that accepted no connections stopped the kit, whatever its time limits were.
     #[test]

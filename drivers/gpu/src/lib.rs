@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use allot_driver::binding::BindingConditions;
 use allot_driver::webhook::Webhook;
 use allot_driver::{
     Claim, ContainerEdits, DeviceMetadata, Driver, Error, Failure, KUBELET_TIMEOUT, Plugin,
@@ -93,8 +94,7 @@ pub async fn run(
         device_status: config.device_status,
         status: StatusQueue::default(),
     };
-    let binding = gpus.clone();
-    let builder = Plugin::builder(DRIVER_NAME, gpus)
+    let builder = Plugin::builder(DRIVER_NAME, gpus.clone())
         .client(client.clone())
         .node_name(&config.node_name)
         .kubelet_dir(&config.kubelet_dir)
@@ -116,15 +116,19 @@ pub async fn run(
     };
     plugin.publish(Resources::pool(&config.node_name, pool))?;
     let controls = plugin.controls();
+    let status = gpus.status.clone();
     let bind = async {
         match config.profile.binding_conditions {
-            true => binding::keep(client, &config.node_name, &binding).await,
+            true => {
+                let own = BindingConditions::new(client, DRIVER_NAME).pool(&config.node_name);
+                own.run(gpus).await;
+            }
             false => std::future::pending().await,
         }
     };
     let stopped = async {
         tokio::select! {
-            () = binding.status.run(&controls) => {}
+            () = status.run(&controls) => {}
             () = bind => {}
             () = shutdown.cancelled() => {}
         }
@@ -159,8 +163,7 @@ struct Gpus {
 }
 
 impl Gpus {
-    /// The device status in a claim: the identity of the device, which remains available after the device is
-    /// unpublished, and its readiness, if a pod waits for that.
+    /// The device status in a claim: the identity of the device, which remains available after the device is unpublished.
     fn status_of(&self, result: &DeviceRequestAllocationResult) -> Option<AllocatedDeviceStatus> {
         let attributes = self
             .devices
@@ -171,13 +174,11 @@ impl Gpus {
         let told = attributes
             .filter(|(name, _)| ["uuid", "model", "driverVersion"].contains(&name.as_str()));
         let data: BTreeMap<_, _> = told.collect();
-        let data = self.device_status.then(|| serde_json::to_value(data).ok());
         Some(AllocatedDeviceStatus {
             pool: result.pool.clone(),
             device: result.device.clone(),
             share_id: result.share_id.clone(),
-            data: data.flatten().map(RawExtension),
-            conditions: binding::conditions(result),
+            data: serde_json::to_value(data).ok().map(RawExtension),
             ..AllocatedDeviceStatus::default()
         })
     }

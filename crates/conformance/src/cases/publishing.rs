@@ -140,7 +140,7 @@ async fn deleted(w: &mut Fixture) -> Observed {
         .await
         .or_else(|error| fail(error.to_string()))?;
     let wanted = devices(&slices);
-    w.until("the return of a deleted slice", || async {
+    w.until_repaired("the return of a deleted slice", || async {
         let now = w.slices().await.ok()?;
         let back =
             !now.iter().any(|slice| slice["metadata"]["uid"] == uid) && devices(&now) == wanted;
@@ -188,7 +188,7 @@ async fn changed(w: &mut Fixture) -> Observed {
         .call(Method::PATCH, &format!("{SLICES}/{name}"), Some(&patch))
         .await;
     patched.or_else(|error| fail(error.to_string()))?;
-    w.until("the repair of a changed slice", || async {
+    w.until_repaired("the repair of a changed slice", || async {
         (devices(&w.slices().await.ok()?) == wanted).then_some(())
     })
     .await?;

@@ -2,10 +2,11 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, OFlags};
 use tokio::time::Instant;
 
 use crate::error::Error;
@@ -27,6 +28,8 @@ pub(super) async fn acquire(data_dir: &Path, shared: bool) -> Result<File, Error
         .truncate(false)
         .read(true)
         .write(true)
+        // What is written would go into the file that a link names.
+        .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
         .open(&path)
         .map_err(io)?;
     let how = match shared {
@@ -85,5 +88,15 @@ mod tests {
         assert!(acquire(directory.path(), false).await.is_err());
         drop((one, other));
         acquire(directory.path(), false).await.unwrap();
+    }
+    /// The attack: a link in the place of the lock, and the file that it names is overwritten.
+    #[tokio::test]
+    async fn regression_a_link_is_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let other = directory.path().join("other");
+        std::fs::write(&other, "text").unwrap();
+        std::os::unix::fs::symlink(&other, directory.path().join("lock")).unwrap();
+        acquire(directory.path(), false).await.unwrap_err();
+        assert_eq!(std::fs::read_to_string(&other).unwrap(), "text");
     }
 }

@@ -117,3 +117,31 @@ fn a_boot_is_told_from_the_one_before() {
     assert_eq!(checkpoint.boot(), Boot::Unknown);
     assert!(checkpoint.get("a").is_some());
 }
+
+/// The attack: something that never ends in the place of the checkpoint, and the driver hung at its start.
+#[test]
+fn regression_what_is_no_file_is_set_aside() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    let directory = tempfile::tempdir().unwrap();
+    let check = |name: &str, make: &dyn Fn(&Path)| {
+        let path = directory.path().join(name);
+        make(&path);
+        let mut checkpoint = Checkpoint::open(Some(path.clone())).unwrap();
+        assert_eq!(checkpoint.entries().count(), 0, "{name}");
+        checkpoint.insert(entry("a")).unwrap();
+        let again = Checkpoint::open(Some(path)).unwrap();
+        assert_eq!(again.get("a"), Some(&entry("a")), "{name}");
+    };
+    check("pipe", &|path| {
+        mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    });
+    check("device", &|path| {
+        std::os::unix::fs::symlink("/dev/zero", path).unwrap();
+    });
+    check("directory", &|path| std::fs::create_dir(path).unwrap());
+    check("large", &|path| {
+        let file = std::fs::File::create(path).unwrap();
+        file.set_len(MOST_BYTES + 1).unwrap();
+    });
+}

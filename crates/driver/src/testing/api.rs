@@ -167,7 +167,10 @@ async fn handle(objects: &Arc<Objects>, request: Request<Body>) -> Result<Conten
                             "PatchOptions.meta.k8s.io is invalid: fieldManager: Required value: is required for apply patch",
                         )
                     };
-                    Patch::Apply(manager.ok_or_else(missing)?)
+                    Patch::Apply {
+                        manager: manager.ok_or_else(missing)?,
+                        force: parameter(&query, "force").is_some_and(|force| force == "true"),
+                    }
                 }
                 other => {
                     let text = format!("patches of type {other:?} are not known to this test API");

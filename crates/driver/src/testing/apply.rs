@@ -1,58 +1,101 @@
-//! What a driver needs of server-side apply.
+//! Server-side apply of the kinds whose rules are known.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
+use allot_model::{Kind, Version};
+use allot_schema::Node;
+pub(super) use allot_schema::apply::Error;
+use allot_schema::apply::{FieldManager, Managed, Versions};
+use allot_schema::fields::Set;
 use allot_schema::json_patch::merge;
-use serde_json::{Value, json};
+use allot_schema::types::{self, Struct};
+use jiff::Timestamp;
+use serde_json::Value;
 
-use super::objects::Key;
+use super::objects::{Key, Part};
 
-/// The keys of the list `status.devices` of a ResourceClaim.
-const KEYS: [&str; 4] = ["driver", "pool", "device", "shareID"];
+/// The owners of the fields of objects.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Owned(BTreeMap<Key, Managed>);
 
-/// Identifies an entry of `status.devices`.
-type DeviceKey = [String; 4];
-
-fn key(device: &Value) -> DeviceKey {
-    KEYS.map(|field| device[field].as_str().unwrap_or_default().to_owned())
+/// A kind in its one version.
+struct One {
+    api_version: String,
+    schema: &'static Struct,
+    part: Part,
 }
 
-/// Which entries of `status.devices` field managers applied.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Owned(BTreeMap<Key, BTreeMap<String, BTreeSet<DeviceKey>>>);
+impl Versions for One {
+    fn node(&self, api_version: &str) -> Option<Node<'_>> {
+        (api_version == self.api_version).then_some(Node::Struct(self.schema))
+    }
+
+    fn convert(&self, object: &Value, _: &str) -> Option<Value> {
+        Some(object.clone())
+    }
+
+    fn reset_fields(&self, _: &str) -> Set {
+        let paths: &[&[&str]] = match self.part {
+            Part::Main => &[&["status"]],
+            Part::Status => &[&["metadata"], &["spec"]],
+        };
+        Set::of_fields(paths.iter().copied())
+    }
+}
+
+/// A configuration that a field manager applies.
+pub(super) struct Configuration<'a> {
+    pub(super) patch: &'a Value,
+    pub(super) manager: &'a str,
+    pub(super) force: bool,
+}
 
 impl Owned {
-    /// Applies a configuration. In `status.devices` entries of other managers stay, and those that this manager applied before
-    /// and no longer has are removed; all else is merged, without an owner.
-    pub(super) fn apply(&mut self, object: &mut Value, patch: &Value, at: &Key, manager: &str) {
-        let mut patch = patch.clone();
-        let status = patch.get_mut("status").and_then(Value::as_object_mut);
-        let devices = status.and_then(|status| status.remove("devices"));
-        merge(object, &patch);
-        if at.resource.resource != "resourceclaims" {
-            if let Some(devices) = devices {
-                object["status"]["devices"] = devices;
-            }
-            return;
-        }
-        let devices = devices.unwrap_or_else(|| json!([]));
-        let wanted = devices.as_array().cloned().unwrap_or_default();
-        let keys: BTreeSet<DeviceKey> = wanted.iter().map(key).collect();
-        let managers = self.0.entry(at.clone()).or_default();
-        let before = managers.insert(manager.to_owned(), keys.clone());
-        let before = before.unwrap_or_default();
-        let is_kept = |device: &&Value| {
-            let key = key(device);
-            !keys.contains(&key) && !before.contains(&key)
+    /// Applies a configuration. Objects of other kinds are merged, without owners.
+    ///
+    /// # Errors
+    /// Another manager owns a field that would change, or the configuration does not fit the kind.
+    pub(super) fn apply(
+        &mut self,
+        object: &mut Value,
+        of: &Configuration<'_>,
+        at: &Key,
+        kind: Option<Kind>,
+        part: Part,
+    ) -> Result<(), Error> {
+        let known = kind.and_then(|kind| {
+            let schema = types::lookup(allot_model::GROUP, "v1", kind.name())?;
+            Some((kind, schema))
+        });
+        let Some((kind, schema)) = known else {
+            merge(object, of.patch);
+            return Ok(());
         };
-        let stored = object["status"]["devices"].as_array();
-        let kept = stored.into_iter().flatten().filter(is_kept);
-        let all: Vec<Value> = kept.cloned().chain(wanted).collect();
-        if let (true, Some(status)) = (all.is_empty(), object["status"].as_object_mut()) {
-            status.remove("devices");
-            return;
-        }
-        object["status"]["devices"] = json!(all);
+        let now = Timestamp::now();
+        let now = Timestamp::from_second(now.as_second())
+            .unwrap_or(now)
+            .to_string();
+        let api_version = format!("{}/{}", allot_model::GROUP, Version::V1);
+        let versions = One {
+            api_version: api_version.clone(),
+            schema,
+            part,
+        };
+        let fields = FieldManager {
+            versions: &versions,
+            api_version: &api_version,
+            kind: kind.name(),
+            subresource: match part {
+                Part::Main => "",
+                Part::Status => "status",
+            },
+            now: &now,
+        };
+        let owners = self.0.get(at).cloned().unwrap_or_default();
+        let (applied, owners) = fields.apply(object, &owners, of.patch, of.manager, of.force)?;
+        *object = applied;
+        self.0.insert(at.clone(), owners);
+        Ok(())
     }
 
     pub(super) fn forget(&mut self, at: &Key) {

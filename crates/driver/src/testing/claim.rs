@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::objects::new_uid;
@@ -35,6 +36,8 @@ struct Allocated {
     pool: Option<String>,
     device: String,
     share: Option<BTreeMap<String, String>>,
+    binding: Vec<String>,
+    failures: Vec<String>,
 }
 
 impl TestClaim {
@@ -59,6 +62,8 @@ impl TestClaim {
             pool: None,
             device: device.into(),
             share: None,
+            binding: Vec::new(),
+            failures: Vec::new(),
         });
         self
     }
@@ -79,6 +84,21 @@ impl TestClaim {
         let capacities = capacities.map(|(name, amount)| (name.to_owned(), amount.to_owned()));
         if let Some(result) = self.results.last_mut() {
             result.share = Some(capacities.collect());
+        }
+        self
+    }
+
+    /// The pod waits for these conditions of the last device before it is bound, and releases the device when a failure condition is
+    /// true; [`super::TestNode::readiness`] awaits them.
+    #[must_use]
+    pub fn binding_conditions<'a>(
+        mut self,
+        conditions: impl IntoIterator<Item = &'a str>,
+        failures: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        if let Some(result) = self.results.last_mut() {
+            result.binding = conditions.into_iter().map(str::to_owned).collect();
+            result.failures = failures.into_iter().map(str::to_owned).collect();
         }
         self
     }
@@ -156,7 +176,7 @@ impl TestClaim {
     }
 
     /// The status that a scheduler gives it on a node.
-    pub(super) fn status(&self, driver: &str, node: &str) -> Value {
+    pub(super) fn status(&self, driver: &str, node: &str, allocated: Timestamp) -> Value {
         let result = |result: &Allocated| {
             let pool = result.pool.as_deref().unwrap_or(node);
             let mut object = json!({"request": result.request, "driver": driver, "pool": pool, "device": result.device});
@@ -167,6 +187,10 @@ impl TestClaim {
                 object["shareID"] = json!(new_uid());
                 object["consumedCapacity"] = json!(share);
             }
+            if !result.binding.is_empty() {
+                object["bindingConditions"] = json!(result.binding);
+                object["bindingFailureConditions"] = json!(result.failures);
+            }
             object
         };
         let results: Vec<Value> = self.results.iter().map(result).collect();
@@ -175,6 +199,7 @@ impl TestClaim {
         let field = json!({"key": "metadata.name", "operator": "In", "values": [node]});
         json!({
             "allocation": {
+                "allocationTimestamp": allocated.to_string(),
                 "devices": {"results": results, "config": config},
                 "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
             },

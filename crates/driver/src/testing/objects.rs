@@ -49,8 +49,13 @@ pub(super) enum Part {
 pub(super) enum Patch {
     /// A JSON merge patch.
     Merge,
-    /// A server-side apply by this field manager.
-    Apply(String),
+    /// A server-side apply by a field manager.
+    Apply {
+        /// The field manager.
+        manager: String,
+        /// Whether it takes fields from others.
+        force: bool,
+    },
 }
 
 /// A change of an object; one of the two is there.
@@ -295,7 +300,7 @@ impl Content {
     ) -> Result<Value, Status> {
         let old = match (self.objects.get(key), how) {
             (Some(old), _) => old.clone(),
-            (None, Patch::Apply(_)) if part == Part::Main => {
+            (None, Patch::Apply { .. }) if part == Part::Main => {
                 return self.create(&key.resource, &key.namespace, patch.clone());
             }
             (None, _) => return self.get(key),
@@ -306,7 +311,7 @@ impl Content {
                 json_patch::merge(&mut object, patch);
                 self.replace(key, object, part)
             }
-            Patch::Apply(manager) => {
+            Patch::Apply { manager, force } => {
                 let uid = &patch["metadata"]["uid"];
                 if uid.is_string() && *uid != old["metadata"]["uid"] {
                     let cause =
@@ -317,8 +322,19 @@ impl Content {
                         cause,
                     ));
                 }
+                let configuration = apply::Configuration {
+                    patch,
+                    manager,
+                    force: *force,
+                };
                 let mut applied = self.applied.clone();
-                applied.apply(&mut object, patch, key, manager);
+                let kind = kind_of(&key.resource);
+                let merged = applied.apply(&mut object, &configuration, key, kind, part);
+                merged.map_err(|error| refused(&error))?;
+                // The version that it names is a condition.
+                if let Some(version) = patch["metadata"].get("resourceVersion") {
+                    object["metadata"]["resourceVersion"] = version.clone();
+                }
                 let stored = self.replace(key, object, part)?;
                 // What is refused changes no owner either.
                 self.applied = applied;
@@ -394,6 +410,14 @@ fn now() -> Timestamp {
     let now = Timestamp::now();
     // Times of objects have whole seconds.
     Timestamp::from_second(now.as_second()).unwrap_or(now)
+}
+
+/// The answer to an apply that cannot be carried out.
+fn refused(error: &apply::Error) -> Status {
+    match error {
+        apply::Error::Conflict(_) => Status::apply_conflict(Vec::new(), error.to_string()),
+        _ => Status::bad_request(error.to_string()),
+    }
 }
 
 fn refuse(
