@@ -40,9 +40,9 @@ use crate::auth::Authorizer;
 use crate::error::{ApiError, Result};
 use crate::identity::User;
 use crate::managed::Known;
-use crate::metrics::reloads::Reloads;
 use crate::object::meta;
 use crate::registry::Resource;
+use crate::reloads::Reloads;
 use crate::request::{DeleteOptions, Incoming, Warnings};
 use crate::state::ServerState;
 

@@ -3,8 +3,6 @@
 mod kubernetes;
 mod lease;
 
-pub(crate) use lease::identity;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -60,7 +60,7 @@ impl Core {
     /// Creates the state for a backend and watches it for changes of the configuration of admission and flow control.
     pub(crate) fn new(backend: Arc<dyn Backend>, config: Config) -> Self {
         let dynamic = Arc::default();
-        let metrics = Metrics::new(&crate::bootstrap::identity(&config.host_name));
+        let metrics = Metrics::new(&crate::server_identity::of_host(&config.host_name));
         let flow = FlowControl::new(&config.limits, metrics.flow.clone());
         let watches = Shares::new(config.limits.max_watches);
         let streams = Shares::new(streams_of(config.limits.max_connections));

@@ -1,7 +1,6 @@
 //! `/metrics`: counts and times of requests under kube-apiserver's names.
 
 mod process;
-pub(crate) mod reloads;
 mod requests;
 mod slis;
 
@@ -17,11 +16,11 @@ use prometheus_client::registry::Registry;
 
 use crate::error::Result;
 use crate::flow::FlowControl;
+use crate::reloads::Reloads;
 use crate::request::{Incoming, RequestInfo};
 use crate::state::ServerState;
 
 use process::Process;
-use reloads::Reloads;
 use requests::{Answered, Deprecated, InFlight, Timed};
 use slis::Slis;
 

@@ -5,20 +5,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use allot_store::{Error as StoreError, Expect, ListOptions, Write};
-use data_encoding::BASE32_NOPAD;
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 
 use crate::error::Result;
 use crate::object::{meta, micro_timestamp, text};
 use crate::own_objects::{self, ensure};
 use crate::server::Server;
+use crate::server_identity;
 use crate::state::ServerState;
 use crate::storage;
 
 const LEASES: &str = "coordination.k8s.io/leases";
 const NAMESPACE: &str = "kube-system";
-const COMPONENT: (&str, &str) = ("apiserver.kubernetes.io/identity", "kube-apiserver");
+const COMPONENT: (&str, &str) = (
+    "apiserver.kubernetes.io/identity",
+    server_identity::COMPONENT,
+);
 /// For how long the Lease is valid.
 const DURATION: Duration = Duration::from_secs(3600);
 /// How often it is renewed: often enough, and without a write every few seconds on a cluster that is idle.
@@ -31,7 +33,7 @@ pub(super) async fn run(server: &Server, address: SocketAddr) -> Result<()> {
         "" => address.ip().to_string(),
         host => host.to_owned(),
     };
-    let name = identity(&host);
+    let name = server_identity::of_host(&host);
     let holder = format!("{name}_{}", uuid::Uuid::new_v4());
     // The server starts on a full disk as well.
     hold(&state, &name, &holder, &host, address, true).await?;
@@ -43,19 +45,6 @@ pub(super) async fn run(server: &Server, address: SocketAddr) -> Result<()> {
         }
     });
     Ok(())
-}
-
-/// The name of the server on a host, which other servers have to find without asking it.
-pub(crate) fn identity(host: &str) -> String {
-    let mut hashed = Vec::new();
-    for part in [host, COMPONENT.1] {
-        // Names of hosts are at most 64 bytes.
-        let length = u16::try_from(part.len()).unwrap_or(u16::MAX);
-        hashed.extend(length.to_be_bytes());
-        hashed.extend(part.as_bytes());
-    }
-    let hash = BASE32_NOPAD.encode(&Sha256::digest(&hashed)[..16]);
-    format!("apiserver-{}", hash.to_ascii_lowercase())
 }
 
 /// Creates or renews the Lease, and removes those of servers that are gone. `frees`: with the space that is reserved for
@@ -134,12 +123,15 @@ fn has_expired(lease: &Value, now: jiff::Timestamp) -> bool {
 mod tests {
     use serde_json::json;
 
-    use super::{has_expired, identity};
+    use super::has_expired;
 
     /// As kube-apiserver 1.36.2 names itself on a host `vm`.
     #[test]
     fn the_name_is_that_of_kube_apiserver() {
-        assert_eq!(identity("vm"), "apiserver-wlv32tlttr4jl3gtroqexyxapa");
+        assert_eq!(
+            crate::server_identity::of_host("vm"),
+            "apiserver-wlv32tlttr4jl3gtroqexyxapa"
+        );
     }
 
     #[test]
