@@ -81,8 +81,9 @@ fn sign(client: Client) -> (String, AbortOnDropHandle<()>) {
             let api = Api::<PodCertificateRequest>::namespaced(client.clone(), &namespace);
             let status = json!({"status": authority.answer(&request)});
             let patch = kube::api::Patch::Merge(status);
-            let patched = api.patch_status(&request.name_any(), &Default::default(), &patch);
-            patched.await.expect("signed");
+            let (name, params) = (request.name_any(), Default::default());
+            let patched = api.patch_status(&name, &params, &patch).await;
+            patched.expect("signed");
         }
     };
     (text, AbortOnDropHandle::new(tokio::spawn(signer)))
