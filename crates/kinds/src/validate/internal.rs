@@ -130,7 +130,7 @@ fn whole(out: &mut String, value: &Value, structure: &'static Struct) {
     let mut fields: Vec<&Field> = structure.fields.iter().collect();
     fields.sort_by_key(|field| match structure.name {
         WITH_EMBEDDED => EMBEDDED.iter().position(|name| *name == field.name),
-        _ => usize::try_from(field.proto).ok(),
+        _ => Some(usize::from(field.proto)),
     });
     out.push('{');
     for (index, field) in fields.into_iter().enumerate() {

@@ -470,7 +470,6 @@ impl RuntimeService for Server {
             Ok(v1::ContainerEventResponse {
                 container_id: "\u{0}".into(),
                 created_at: i64::MIN,
-                ..Default::default()
             })
         });
         let events: Events = Box::pin(endless);
