@@ -234,6 +234,13 @@ pub(crate) fn labels(config: &Config) -> BTreeMap<String, String> {
     labels
 }
 
+/// What this agent can do and not every kubelet can, by the names of KEP-5328, sorted as the API server demands. The API server
+/// refuses new resources of a pod as a whole, and of init containers, on nodes that do not declare them.
+const DECLARED: [&str; 2] = [
+    "InPlacePodLevelResourcesVerticalScaling",
+    "InPlacePodVerticalScalingInitContainers",
+];
+
 /// The whole status. Conditions keep the `lastTransitionTime` of `before`.
 pub(crate) fn status(config: &Config, facts: &Facts, before: Option<&Node>) -> Value {
     let capacity = capacity(config);
@@ -246,6 +253,7 @@ pub(crate) fn status(config: &Config, facts: &Facts, before: Option<&Node>) -> V
         ],
         "conditions": conditions(facts, before),
         "nodeInfo": node_info(facts),
+        "declaredFeatures": DECLARED,
     });
     if let Some(port) = facts.port {
         status["daemonEndpoints"] = json!({"kubeletEndpoint": {"Port": port}});

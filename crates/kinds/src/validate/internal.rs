@@ -57,6 +57,9 @@ const EMBEDDED: [&str; 31] = [
     "nodeAffinity",
     "volumeAttributesClassName",
 ];
+/// Another struct whose internal form has its fields in an order of its own.
+const TRUST_BUNDLE: &str = "io.k8s.api.core.v1.ClusterTrustBundleProjection";
+const OF_TRUST_BUNDLE: [&str; 5] = ["name", "signerName", "labelSelector", "optional", "path"];
 /// Words that Go capitalises at the beginning of a name; longer ones come first.
 const CAPITALS: [(&str, &str); 12] = [
     ("cidrs", "CIDRs"),
@@ -130,6 +133,7 @@ fn whole(out: &mut String, value: &Value, structure: &'static Struct) {
     let mut fields: Vec<&Field> = structure.fields.iter().collect();
     fields.sort_by_key(|field| match structure.name {
         WITH_EMBEDDED => EMBEDDED.iter().position(|name| *name == field.name),
+        TRUST_BUNDLE => OF_TRUST_BUNDLE.iter().position(|name| *name == field.name),
         _ => Some(usize::from(field.proto)),
     });
     out.push('{');
