@@ -1,6 +1,5 @@
 //! A pod as the scheduler sees it: parsed once, shared by queue, cache and attempts.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
 use allot_apimachinery::well_known::is_terminal_phase;
@@ -8,19 +7,17 @@ use k8s_openapi::api::core::v1::{
     NodeAllocatableResourceClaimStatus, Pod, PodAffinityTerm, PodResourceClaimStatus, PodSpec,
     PodStatus, Toleration, WeightedPodAffinityTerm,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::resources::{self, Resources, node_allocatable};
 use crate::selectors::LabelMap;
 
 mod affinity;
-mod alike;
 pub mod claims;
 pub mod disks;
 mod ports;
 
 pub use affinity::AffinityTerm;
-pub use alike::Alike;
 use disks::Disk;
 pub use ports::HostPort;
 use ports::host_ports;
@@ -37,18 +34,8 @@ pub struct Key {
 impl Key {
     /// A key from its parts.
     pub fn new(namespace: &str, name: &str) -> Self {
-        thread_local! {
-            // Keys are made for every look-up, and those that follow each other are mostly of one namespace.
-            static LAST: RefCell<Arc<str>> = RefCell::new(Arc::from(""));
-        }
-        let namespace = LAST.with_borrow_mut(|last| {
-            if **last != *namespace {
-                *last = namespace.into();
-            }
-            last.clone()
-        });
         Self {
-            namespace,
+            namespace: namespace.into(),
             name: name.into(),
         }
     }
@@ -81,8 +68,7 @@ pub type Replicated = (Arc<str>, Uid);
 /// A pod with everything that plugins need, computed once.
 #[derive(Debug, Clone)]
 pub struct PodInfo {
-    /// The pod as it was observed. Of a pod that was observed on a node, only what matters to other pods, without what
-    /// tells it from the pods that are otherwise alike, with which it may share this: see [`PodInfo::observed`].
+    /// The pod as it was observed.
     pub pod: Arc<Pod>,
     /// Namespace and name of the pod.
     pub key: Key,
@@ -108,9 +94,6 @@ pub struct PodInfo {
     pub preferred_anti_affinity: Vec<(i32, AffinityTerm)>,
     /// The pod was preempted and is about to be deleted.
     pub is_preempted: bool,
-    node: Option<Arc<str>>,
-    version: Option<Box<str>>,
-    start_time: Option<Time>,
 }
 
 impl PodInfo {
@@ -167,40 +150,26 @@ impl PodInfo {
             required_anti_affinity,
             preferred_affinity,
             preferred_anti_affinity,
-            node: bound_to(&pod).map(Arc::from),
-            version: pod.metadata.resource_version.as_deref().map(Box::from),
-            start_time: pod.status.as_ref().and_then(|s| s.start_time.clone()),
             key,
             uid,
             pod,
         }
     }
 
-    /// Parses a pod from a watch. Of a bound pod only the fields that matter to other pods are kept, and in `pod` only
-    /// those in which it is like others of its workload: no name, UID, version, node and time.
+    /// Parses a pod from a watch. Of a bound pod only the fields that matter to other pods are kept.
     pub fn observed(pod: Pod) -> Self {
-        Self::observed_among(pod, &Alike::default())
-    }
-
-    /// As [`PodInfo::observed`]; shares what is kept of a bound pod with pods that are alike.
-    pub fn observed_among(pod: Pod, alike: &Alike) -> Self {
         let mut info = Self::new(Arc::new(pod));
-        if info.node.is_none() {
+        if info.node_name().is_none() {
             return info;
         }
         if let Some(pod) = Arc::get_mut(&mut info.pod) {
-            pod.metadata = ObjectMeta {
-                deletion_timestamp: pod.metadata.deletion_timestamp.take(),
-                generation: pod.metadata.generation,
-                labels: pod.metadata.labels.take(),
-                namespace: pod.metadata.namespace.take(),
-                ..ObjectMeta::default()
-            };
+            pod.metadata.owner_references = None;
             if let Some(spec) = &mut pod.spec {
                 let mut volumes = spec.volumes.take().unwrap_or_default();
                 volumes.retain(|v| v.persistent_volume_claim.is_some() || v.ephemeral.is_some());
                 *spec = PodSpec {
                     volumes: (!volumes.is_empty()).then_some(volumes),
+                    node_name: spec.node_name.take(),
                     priority: spec.priority,
                     scheduler_name: spec.scheduler_name.take(),
                     scheduling_group: spec.scheduling_group.take(),
@@ -210,11 +179,11 @@ impl PodInfo {
             if let Some(status) = &mut pod.status {
                 *status = PodStatus {
                     phase: status.phase.take(),
+                    start_time: status.start_time.take(),
                     ..PodStatus::default()
                 };
             }
         }
-        info.pod = alike.share(info.pod);
         info
     }
 
@@ -233,7 +202,7 @@ impl PodInfo {
         if let Some(spec) = &mut pod.spec {
             spec.resources = None;
         }
-        resources::pod_requests(&pod, self.node.is_some())
+        resources::pod_requests(&pod, is_bound(&pod))
     }
 
     /// The specification; pods always have one.
@@ -268,17 +237,7 @@ impl PodInfo {
 
     /// The node it is bound to.
     pub fn node_name(&self) -> Option<&str> {
-        self.node.as_deref()
-    }
-
-    /// The version in which it was observed.
-    pub fn version(&self) -> Option<&str> {
-        self.version.as_deref()
-    }
-
-    /// When its node took it in.
-    pub fn start_time(&self) -> Option<&Time> {
-        self.start_time.as_ref()
+        self.spec().node_name.as_deref().filter(|n| !n.is_empty())
     }
 
     /// The name of the group that it is in.
@@ -342,11 +301,6 @@ fn requests(pod: &Pod) -> Resources {
 
 fn is_bound(pod: &Pod) -> bool {
     pod.spec.as_ref().is_some_and(|s| s.node_name.is_some())
-}
-
-fn bound_to(pod: &Pod) -> Option<&str> {
-    let node = pod.spec.as_ref()?.node_name.as_deref();
-    node.filter(|name| !name.is_empty())
 }
 
 fn is_preempted(pod: &Pod) -> bool {

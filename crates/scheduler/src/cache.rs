@@ -171,11 +171,9 @@ impl Cache {
 
     /// A watch showed a pod bound to a node; also for later changes of it.
     pub fn set_pod(&mut self, pod: Arc<PodInfo>) {
-        let Some(node) = pod.node_name() else {
+        let Some(node) = pod.node_name().map(Arc::<str>::from) else {
             return;
         };
-        let known = self.index.get_key_value(node);
-        let node = known.map_or_else(|| Arc::from(node), |(name, _)| name.clone());
         self.detach(&pod.uid);
         if pod.is_finished() {
             return;

@@ -81,7 +81,10 @@ pub enum Outcome {
 }
 
 fn start_time(pod: &PodInfo) -> Timestamp {
-    pod.start_time().map_or(Timestamp::MAX, |t| t.0)
+    let status = pod.pod.status.as_ref();
+    status
+        .and_then(|s| s.start_time.as_ref())
+        .map_or(Timestamp::MAX, |t| t.0)
 }
 
 /// Most important first: the higher priority, then the earlier start (`util.MoreImportantPod`).

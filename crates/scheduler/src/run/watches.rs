@@ -18,7 +18,7 @@ use crate::classic::discovery::{self, Found};
 use crate::classic::{self, Served};
 use crate::core::Input;
 use crate::observe::Observe;
-use crate::pod::{Alike, PodInfo};
+use crate::pod::PodInfo;
 use crate::podgroups::claims::PodGroup;
 use crate::taint_rules::DeviceTaintRule;
 use crate::watched::{self, Plain, Visitor, Watched};
@@ -98,13 +98,9 @@ impl Watches {
                 self.pods_with_source(unfinished);
                 count += self.classic(classic);
             }
-            None => {
-                let alike = Alike::default();
-                self.watch(Api::all(self.client.clone()), unfinished, move |o| {
-                    let observed = |pod| PodInfo::observed_among(pod, &alike).into();
-                    Some(Input::Pod(o.map(observed)))
-                });
-            }
+            None => self.watch(Api::all(self.client.clone()), unfinished, |o| {
+                Some(Input::Pod(o.map(|pod| PodInfo::observed(pod).into())))
+            }),
         }
         if let Some(resource) = rules {
             self.read(&resource, DeviceTaintRule::read, Input::TaintRule);

@@ -30,7 +30,7 @@ impl Versions {
 
     /// The newest version that is known of a pod.
     pub(super) fn newest(&self, pod: &PodInfo) -> Option<String> {
-        let seen = pod.version().map(str::to_owned);
+        let seen = pod.pod.metadata.resource_version.clone();
         let written = self.0.lock().get(&pod.uid).cloned();
         match (seen, written) {
             (Some(seen), Some(written)) if is_newer(&seen, &written) => Some(seen),

@@ -28,10 +28,6 @@ impl Fixture {
         if known.node_name().is_some() {
             // The scheduler's copy of a bound pod no longer contains its resource requests.
             pod["spec"]["containers"] = cpus((known.requests.milli_cpu / 1000) as u32);
-            // Nor what it has alone: other pods share it.
-            pod["metadata"]["name"] = json!(&*known.key.name);
-            pod["metadata"]["uid"] = json!(&*known.uid);
-            pod["spec"]["nodeName"] = json!(known.node_name());
         }
         change(&mut pod);
         let pod: Box<Pod> = self.object(pod);

@@ -25,7 +25,7 @@ fn reference(pod: &PodInfo) -> ObjectReference {
         namespace: Some(pod.key.namespace.to_string()),
         name: Some(pod.key.name.to_string()),
         uid: Some(pod.uid.to_string()),
-        resource_version: pod.version().map(str::to_owned),
+        resource_version: pod.pod.metadata.resource_version.clone(),
         ..ObjectReference::default()
     }
 }
