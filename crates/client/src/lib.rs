@@ -1,14 +1,27 @@
 //! What scheduler, controllers, node and drivers need alike as clients of a Kubernetes API, in one place: which versions
 //! a server has ([`discovery`]), deletes that cannot hit another object of the same name ([`delete`]), events within
-//! client-go's limits ([`events`]), and the text of an error.
+//! client-go's limits ([`events`]), writes whose answer is lost ([`retry`]), and the text of an error.
 //!
 //! The crate works with any API server and has no cache; lists and watches are in `allot-reflector`.
 
 #![forbid(unsafe_code)]
 
+use kube::api::{PatchParams, ValidationDirective};
+
 pub mod delete;
 pub mod discovery;
 pub mod events;
+pub mod retry;
+
+/// How components send patches: without field validation, since warnings about unknown fields are not read and cost the
+/// server time.
+#[must_use]
+pub fn patch_params() -> PatchParams {
+    PatchParams {
+        field_validation: Some(ValidationDirective::Ignore),
+        ..PatchParams::default()
+    }
+}
 
 /// The message of an error that the API server returned. The client's own text repeats it, with the whole Status.
 #[must_use]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use allot_framework::claim_plugin::Shared;
 use k8s_openapi::api::core::v1::ContainerExtendedResourceRequest;
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
 use tokio_util::sync::CancellationToken;
@@ -82,8 +83,8 @@ pub struct BindJob {
     pub node: Arc<str>,
     /// Claims to write first.
     pub claims: Vec<ClaimTask>,
-    /// Classic claims to write first.
-    pub classic: Vec<crate::classic::ClaimTask>,
+    /// Claims of another generation to write first.
+    pub plugin_claims: Option<Shared>,
     /// A claim to create first.
     pub extended: Option<ExtendedResourceClaimTask>,
     /// What to write about its volumes first.
@@ -92,7 +93,7 @@ pub struct BindJob {
     pub node_allocatable: NodeAllocatableRequests,
     /// Report when everything is written instead of binding at once: a watch must show the writes first, binding
     /// conditions must become true, or volumes must be bound. Until then the binding cycle can be canceled. False if
-    /// nothing but classic claims is to be written.
+    /// nothing but claims of another generation is to be written.
     pub wait: bool,
     /// The binding may take long: publish the node as nomination.
     pub announce: bool,
@@ -181,8 +182,8 @@ pub enum Action {
         /// What to write then, unless one of them has a node.
         then: Box<Action>,
     },
-    /// A write for the classic API.
-    Classic(crate::classic::Action),
+    /// A write of the plugin for claims of another generation.
+    ClaimPlugin(Shared),
     /// Report in the status of a PodGroup whether its pods were placed.
     UpdatePodGroupStatus {
         /// The group.

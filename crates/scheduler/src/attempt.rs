@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use allot_framework::claim_plugin::PodClaims;
+
 use crate::cache::Snapshot;
-use crate::classic::PodClaims;
 use crate::config::Profile;
 use crate::dra::{DraContext, NodeDevices, PodDevices};
 use crate::framework::Plugin;
@@ -60,7 +61,7 @@ pub struct Attempt<'a> {
     table: Vec<Box<dyn Filter>>,
     volumes: Option<PodVolumeClaims<'a>>,
     devices: Option<PodDevices>,
-    classic: Option<PodClaims>,
+    plugin_claims: Option<Box<dyn PodClaims + 'a>>,
     sources: &'a Sources,
     memo: Option<&'a NodeMemo>,
     /// Time spent on scoring feasible nodes, in nanoseconds.
@@ -147,8 +148,8 @@ impl<'a> Attempt<'a> {
         } else {
             None
         };
-        let classic = match dra.classic {
-            Some(classic) if on(Plugin::DynamicResources) => PodClaims::prepare(pod, classic)?,
+        let plugin_claims = match dra.claim_plugin {
+            Some(plugin) if on(Plugin::DynamicResources) => plugin.pre_filter(pod)?,
             _ => None,
         };
         Ok(Self {
@@ -167,7 +168,7 @@ impl<'a> Attempt<'a> {
             table,
             volumes,
             devices,
-            classic,
+            plugin_claims,
             sources,
             memo: None,
             scoring: AtomicU64::new(0),
@@ -186,14 +187,14 @@ impl<'a> Attempt<'a> {
         Duration::from_nanos(self.scoring.load(Ordering::Relaxed))
     }
 
-    /// The classic claims of the pod, if it has any.
-    pub fn classic(&self) -> Option<&PodClaims> {
-        self.classic.as_ref()
+    /// The claims of another generation of the pod, if it has any.
+    pub fn plugin_claims(&self) -> Option<&dyn PodClaims> {
+        self.plugin_claims.as_deref()
     }
 
     /// Whether drivers have to allocate claims before the pod can be placed.
     fn negotiates(&self) -> bool {
-        self.classic.as_ref().is_some_and(PodClaims::is_pending)
+        self.plugin_claims().is_some_and(PodClaims::is_pending)
     }
 
     /// The writes for the pod's volumes that must precede its binding to a node; none without VolumeBinding.
@@ -303,8 +304,8 @@ impl<'a> Attempt<'a> {
         if let Some(interpod) = &others.interpod {
             check(interpod.filter(self.pod, node, self.snapshot))?;
         }
-        if let (Some(claims), Some(classic)) = (&self.classic, self.dra.classic) {
-            check(claims.filter(node, classic))?;
+        if let Some(claims) = &self.plugin_claims {
+            check(claims.filter(node).map_err(Rejection::from))?;
         }
         for plugin in &self.table {
             check(plugin.filter(node))?;

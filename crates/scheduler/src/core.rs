@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use allot_framework::claim_plugin::{ClaimPlugin, Message};
 use allot_model::features::Feature;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
@@ -21,7 +22,6 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::actions::Action;
 use crate::attempt::NodeMemo;
 use crate::cache::Cache;
-use crate::classic::Classic;
 use crate::config::{Config, Profile};
 use crate::device_allocator::DeviceAllocator;
 use crate::device_allocator::classes::Classes;
@@ -39,7 +39,7 @@ use crate::taint_rules::DeviceTaintRule;
 use allot_reflector::Observed;
 
 mod binding;
-mod classic;
+mod claim_plugin;
 mod devices;
 mod explain;
 mod failure;
@@ -131,8 +131,8 @@ pub enum Input {
     },
     /// All claims of a pod are written; its binding waits for a watch to show that, for conditions, or for volumes.
     ClaimsReady(Uid),
-    /// An input for the classic kinds.
-    Classic(Box<crate::classic::Input>),
+    /// An input for the plugin for claims of another generation.
+    ClaimPlugin(Box<dyn Message>),
     /// A victim cannot be deleted.
     NotPreempted(Uid),
     /// The binding of a pod is over.
@@ -161,7 +161,7 @@ pub struct Core {
     cache: Cache,
     claims: Claims,
     classes: Classes,
-    classic: Option<Box<Classic>>,
+    claim_plugin: Option<Box<dyn ClaimPlugin>>,
     allocator: DeviceAllocator,
     pods: FxHashMap<Key, Arc<PodInfo>>,
     /// Pods that were pending when the scheduler started: a previous scheduler may be binding them.
@@ -197,7 +197,7 @@ impl Core {
             claims: Claims::new(allot_allocator::Cluster::new(features))
                 .with_groups(groups_have_claims(&config.features)),
             classes: Classes::default(),
-            classic: None,
+            claim_plugin: None,
             allocator: DeviceAllocator::new(features, config.sources.clone()),
             pods: FxHashMap::default(),
             inherited: FxHashMap::default(),
@@ -259,12 +259,12 @@ impl Core {
                 pod,
                 claim,
             } => self.released((&key, &uid), pod, claim, time),
-            Input::Classic(input) => self.classic_input(*input, time),
+            Input::ClaimPlugin(message) => self.claim_plugin_input(message, time),
             Input::ClaimsReady(pod) => self.claims_ready(&pod, time),
             Input::NotPreempted(victim) => self.victim_terminating(&victim, time),
             Input::Bound { pod, outcome } => self.bound(&pod, outcome, time),
         }
-        self.end_deferrals(time);
+        self.queue_changed(time);
     }
 
     /// Decisions since the last call.
@@ -358,7 +358,7 @@ impl Core {
             extended_resources: on(Feature::DRAExtendedResource),
             node_allocatable: self.node_allocatable.as_ref(),
             prioritized_list: on(Feature::DRAPrioritizedList),
-            classic: self.classic.as_deref(),
+            claim_plugin: self.claim_plugin.as_deref(),
             skip_alternatives: 0,
             now: time.wall,
         }

@@ -18,7 +18,8 @@ pub use prepare::{
     PodClaim, PodDevices, missing_class, next_skip,
 };
 
-use crate::classic::Classic;
+use allot_framework::claim_plugin::ClaimPlugin;
+
 use crate::framework::Plugin;
 use crate::pod::PodInfo;
 use crate::status::Rejection;
@@ -27,7 +28,7 @@ use crate::status::Rejection;
 pub fn pre_enqueue(
     pod: &PodInfo,
     claims: &claims::Claims,
-    classic: Option<&Classic>,
+    plugin: Option<&dyn ClaimPlugin>,
 ) -> Result<(), Rejection> {
     if pod
         .spec()
@@ -37,7 +38,7 @@ pub fn pre_enqueue(
     {
         return Ok(());
     }
-    let newer = resolve::all(pod, classic, claims).map(|_| ());
-    let resolved = newer.and_then(|()| classic.map_or(Ok(()), |c| c.resolve(pod).map(|_| ())));
+    let newer = resolve::all(pod, plugin, claims).map(|_| ());
+    let resolved = newer.and_then(|()| plugin.map_or(Ok(()), |p| p.pre_enqueue(pod)));
     resolved.map_err(|error| Rejection::unresolvable(Plugin::DynamicResources, error.to_string()))
 }

@@ -52,7 +52,7 @@ pub enum ClusterEvent<'a> {
 }
 
 /// The event that a claim changed.
-pub const CLAIM: &str = "resource.k8s.io/ResourceClaimUpdate";
+pub const CLAIM: &str = allot_framework::claim_plugin::CLAIM_EVENT;
 
 impl ClusterEvent<'_> {
     /// What plugins register for.

@@ -5,6 +5,9 @@
 //! its inputs, without clock and I/O. Writing ([`writer`]) is asynchronous: while the claims and the binding of one pod
 //! are written, the next pods are placed, on a state in which the decision is assumed.
 //!
+//! Claims of another generation are left to a plugin in another crate ([`allot_framework::claim_plugin`]): with the
+//! feature `classic`, which is on by default, to `allot-classic`.
+//!
 //! Invariants:
 //! - a device is never given twice: from the decision until the written claim is seen, it is in use ([`dra::claims`]);
 //! - everything is written with preconditions; losing a race leads to another attempt, never to an overwrite;
@@ -30,7 +33,6 @@ pub mod plugins;
 pub mod actions;
 pub mod attempt;
 pub mod cache;
-pub mod classic;
 pub mod config;
 pub mod core;
 pub mod device_allocator;

@@ -17,6 +17,7 @@ use crate::watched::{POD_GROUPS, TAINT_RULES};
 use crate::writer::{self, Recorder, Writer};
 
 mod census;
+mod claim_plugins;
 mod lists;
 mod watches;
 
@@ -62,7 +63,7 @@ pub async fn run_with_metrics(
         return Err(Error::NoProfile);
     }
     let client = crate::limit::limited(client, &config.client_connection);
-    let Some(found) = discover(&client, &shutdown).await else {
+    let Some(mut found) = discover(&client, &shutdown).await else {
         return Ok(());
     };
     let rules = match config.features.enabled(Feature::DRADeviceTaintRules) {
@@ -81,7 +82,8 @@ pub async fn run_with_metrics(
         tasks: tasks.clone(),
         shutdown: shutdown.clone(),
     };
-    let kinds = watches.start(&found, rules, groups.clone());
+    let kinds = watches.start(&mut found, rules, groups.clone());
+    let (plugin, writes) = found.extension.map(|e| (e.plugin, e.writer)).unzip();
     let (recorder, writing) = Recorder::new(client.clone(), shutdown.clone());
     tasks.spawn(writing);
     let options = writer::Options {
@@ -101,9 +103,9 @@ pub async fn run_with_metrics(
         metrics.clone(),
         shutdown.clone(),
     )
-    .with_classic(found.classic.clone())
+    .with_claim_plugin(writes)
     .with_groups(groups);
-    let core = Core::new(config, metrics.clone()).with_classic(found.classic);
+    let core = Core::new(config, metrics.clone()).with_claim_plugin(plugin);
     Loop {
         core,
         metrics,

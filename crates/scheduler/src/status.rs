@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use allot_framework::claim_plugin::PluginRejection;
+
 use crate::framework::Plugin;
 
 pub use allot_framework::status::{Code, MUST_BE_REALLOCATED, NOT_AVAILABLE};
@@ -70,6 +72,17 @@ impl Rejection {
     /// The reasons, joined by commas.
     pub fn message(&self) -> String {
         self.reasons.join(", ")
+    }
+}
+
+/// A plugin for claims of another generation is a part of DynamicResources.
+impl From<PluginRejection> for Rejection {
+    fn from(rejection: PluginRejection) -> Self {
+        Self {
+            code: rejection.code,
+            plugin: Plugin::DynamicResources,
+            reasons: vec![rejection.reason],
+        }
     }
 }
 

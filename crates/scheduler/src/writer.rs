@@ -8,12 +8,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use allot_client::patch_params;
+use allot_client::retry::{Failures, Pause, answered, code, until_known};
 use allot_election::clock::{Clock, rfc3339};
+use allot_framework::claim_locks::ClaimLocks;
+use allot_framework::claim_plugin::ClaimWriter as ClaimPluginWriter;
 use allot_reflector::{Writes, api_message};
 use http::Method;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use kube::api::{Patch, PatchParams, PostParams, ValidationDirective};
+use kube::api::Patch;
 use kube::core::Request;
 use kube::{Api, Client};
 use parking_lot::Mutex;
@@ -24,8 +28,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
 
 use crate::actions::{Action, BindJob};
-use crate::assume_cache::{self, Object};
-use crate::classic::Served;
+use crate::assume_cache::Object;
 use crate::core::{BindError, Input};
 use crate::dra::claims::key_of;
 use crate::dra::node_allocatable::NodeAllocatableRequests;
@@ -35,26 +38,26 @@ use crate::observe;
 use crate::pod::{Key, PodInfo, Uid};
 
 mod binding;
+mod claim_plugin;
 mod claims;
-mod classic;
 mod condition;
 mod events;
 mod fence;
 mod podgroup;
 mod preemption;
 mod rejections;
-mod retry;
 mod unbound;
 mod volumes;
 
 use binding::{log, patch_pod_status, proceed};
 use claims::ClaimWriter;
-use classic::ClassicWriter;
 pub use events::{PendingEvent, Recorder};
 use fence::Versions;
 use podgroup::GroupWriter;
 use rejections::{Rejections, Report};
-use retry::{CONFLICTS, ClaimLocks, Failures, Pause, answered, code, until_known};
+
+/// How often a write that got a conflict is repeated.
+const CONFLICTS: u32 = 3;
 
 /// A binding that takes longer than this no longer counts for the concurrency limit.
 const SLOW: Duration = Duration::from_secs(1);
@@ -67,7 +70,7 @@ pub struct Writer {
     clock: Clock,
     inputs: UnboundedSender<Input>,
     claims: Arc<ClaimWriter>,
-    classic: Option<Arc<ClassicWriter>>,
+    claim_plugin: Option<Arc<dyn ClaimPluginWriter>>,
     groups: Option<Arc<GroupWriter>>,
     /// Per pod: serialises the writes of node resources in its status.
     demands: Arc<ClaimLocks<()>>,
@@ -107,7 +110,7 @@ impl Writer {
                 options.timestamps.then(|| clock.clone()),
                 metrics.clone(),
             )),
-            classic: None,
+            claim_plugin: None,
             groups: None,
             demands: Arc::default(),
             versions: Arc::default(),
@@ -121,14 +124,6 @@ impl Writer {
             recorder,
             shutdown,
         }
-    }
-
-    /// The server has classic kinds.
-    #[must_use]
-    pub fn with_classic(mut self, served: Option<Served>) -> Self {
-        let writer = |served| Arc::new(ClassicWriter::new(self.client.clone(), served));
-        self.classic = served.map(writer);
-        self
     }
 
     /// Starts carrying a decision out.
@@ -180,7 +175,7 @@ impl Writer {
             Action::Fenced { pods, then } => {
                 writer.spawn(async move |w| w.write_fenced(&pods, *then).await);
             }
-            Action::Classic(action) => self.start_classic(action),
+            Action::ClaimPlugin(write) => self.start_claim_plugin(write),
             Action::UpdatePodGroupStatus { group, uid, condition } => writer.update_pod_group_status(group, uid, condition),
             Action::RecordWaitForConditions { pod, node, pending } => {
                 self.recorder.note(PendingEvent::waits_for_conditions(&pod, &node, &pending));
@@ -233,14 +228,6 @@ impl Writer {
     fn report(&self, input: Input) {
         // The receiver is dropped only when the scheduler stops.
         let _ = self.inputs.send(input);
-    }
-}
-
-/// How patches are sent: without field validation, since warnings about unknown fields are not read and cost the server time.
-fn patch_params() -> PatchParams {
-    PatchParams {
-        field_validation: Some(ValidationDirective::Ignore),
-        ..PatchParams::default()
     }
 }
 

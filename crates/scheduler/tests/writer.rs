@@ -119,7 +119,7 @@ fn job(pod: Arc<PodInfo>) -> BindJob {
         pod,
         node: "n".into(),
         claims: Vec::new(),
-        classic: Vec::new(),
+        plugin_claims: None,
         extended: None,
         volumes: Default::default(),
         node_allocatable: Default::default(),

@@ -88,7 +88,7 @@ impl Simulation {
             | Action::RecordPreempted { .. }
             | Action::RecordWaitForConditions { .. }
             | Action::UpdatePodGroupStatus { .. }
-            | Action::Classic(_) => {}
+            | Action::ClaimPlugin(_) => {}
         }
     }
 

@@ -222,7 +222,7 @@ impl Attempt<'_> {
             || interpod.is_some()
             || self.volumes.is_some()
             || self.attachments.is_some()
-            || self.classic.is_some()
+            || self.plugin_claims.is_some()
     }
 
     /// Filters nodes in several threads. `None` for nodes with nominated pods: they are filtered one by one afterwards.

@@ -143,9 +143,9 @@ impl Attempt<'_> {
     /// published to the drivers before, if it is still feasible.
     fn negotiable(&self, feasible: Vec<usize>, best: usize, devices: NodeDevices) -> Placement {
         let told = self
-            .classic
+            .plugin_claims
             .as_ref()
-            .and_then(|c| c.selected_among(&self.snapshot.nodes, &feasible));
+            .and_then(|c| c.preferred(&self.snapshot.nodes, &feasible));
         Placement {
             node: told.unwrap_or(best),
             devices,

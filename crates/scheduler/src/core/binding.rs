@@ -291,7 +291,7 @@ impl Core {
                 for version in &binding.claims {
                     self.claims.mark_used(&version.uid);
                 }
-                self.finish_classic_write(&binding.queued.info, &binding.classic, bound, time);
+                self.end_plugin_claims(&binding.queued.info, &binding.plugin_claims, bound, time);
             }
             Err(error) => {
                 tracing::info!(pod = %binding.queued.info.key, node = %binding.node, %error, "binding failed");
@@ -307,7 +307,7 @@ impl Core {
                 if !error.bound_elsewhere && !runs {
                     self.unreserve_all(pod, &binding, time);
                 }
-                self.finish_classic_write(&binding.queued.info, &binding.classic, bound, time);
+                self.end_plugin_claims(&binding.queued.info, &binding.plugin_claims, bound, time);
                 self.requeue(
                     &crate::hints::ClusterEvent::PodGone(&binding.queued.info),
                     time,

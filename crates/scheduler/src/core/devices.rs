@@ -141,7 +141,9 @@ impl Core {
         if !self.queue.contains(&pod.uid) || self.cache.is_assumed(&pod.uid) {
             return;
         }
-        if let Some(held) = release::claims_to_release(pod, &self.claims, self.classic.as_deref()) {
+        if let Some(held) =
+            release::claims_to_release(pod, &self.claims, self.claim_plugin.as_deref())
+        {
             self.clean_up(pod, held);
         }
     }
@@ -152,7 +154,6 @@ impl Core {
             ClaimCleanup::Deallocate(claim) => self.deallocate(claim),
             ClaimCleanup::Unreserve(claim) => self.unreserve(&pod.uid, claim),
             ClaimCleanup::Delete(claim) => self.delete_extended_resource_claim(claim),
-            ClaimCleanup::Classic(claim, publish) => self.deallocate_classic(pod, claim, publish),
         }
     }
 

@@ -185,7 +185,7 @@ impl Core {
     pub(super) fn pre_enqueue_rejection(&self, pod: &PodInfo) -> Option<Rejection> {
         match self.gate(pod)? {
             Plugin::DynamicResources => {
-                crate::dra::pre_enqueue(pod, &self.claims, self.classic.as_deref()).err()
+                crate::dra::pre_enqueue(pod, &self.claims, self.claim_plugin.as_deref()).err()
             }
             Plugin::DefaultPreemption => {
                 let own = self.pods.get(&pod.key);

@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use allot_model::classic::objects::SchedulingSpec;
+use allot_framework::claim_plugin::Shared;
 
 use super::{Core, Time};
 use crate::actions::{Action, Nominate, Rejected};
 use crate::attempt::{Attempt, FitError, MOST_CHECKS, MOST_CHECKS_IN_GANG};
-use crate::classic::deferrals::Deferral;
-use crate::classic::pod::Deallocation;
 use crate::config::Profile;
 use crate::dra::ClaimCleanup;
 use crate::framework::{Plugin, PluginSet};
@@ -30,10 +28,8 @@ pub(super) struct SchedulingFailure {
     pub(super) explanation: Option<String>,
     pub(super) nominate: Nominate,
     pub(super) cleanup: Option<ClaimCleanup>,
-    /// The publication for drivers of classic claims.
-    pub(super) publish: Option<SchedulingSpec>,
-    /// The deallocation of a classic claim that waits for another pod.
-    pub(super) deferral: Option<Deferral>,
+    /// What the plugin for claims of another generation decided.
+    pub(super) plugin_decision: Option<Shared>,
     pub(super) victims: Option<(Arc<str>, Vec<Arc<PodInfo>>)>,
     /// All victims on the nominated node are terminating already.
     pub(super) victims_terminating: bool,
@@ -48,8 +44,7 @@ impl SchedulingFailure {
             explanation: None,
             nominate,
             cleanup: None,
-            publish: None,
-            deferral: None,
+            plugin_decision: None,
             victims: None,
             victims_terminating: false,
         }
@@ -70,7 +65,7 @@ impl Core {
         let by: PluginSet = unplaced.nodes.iter().flatten().map(|r| r.plugin).collect();
         let mut after = Vec::new();
         let (mut cleanup, mut victims, mut nominate) = (None, None, Nominate::Keep);
-        let (mut publish, mut deferral, mut victims_terminating) = (None, None, false);
+        let (mut plugin_decision, mut deallocates, mut victims_terminating) = (None, false, false);
         if profile.post_filters.contains(Plugin::DynamicResources) {
             let rejected = unplaced.nodes.iter().zip(nodes);
             let elsewhere: Vec<&NodeInfo> = rejected
@@ -80,19 +75,15 @@ impl Core {
             cleanup = attempt
                 .devices()
                 .and_then(|d| d.claim_to_deallocate(nodes, &elsewhere));
-            if let (None, Some(classic)) = (&cleanup, attempt.classic()) {
-                match self.classic_deallocation(attempt.pod, classic, &elsewhere, tries) {
-                    Some(Deallocation::Now(claim, publish)) => {
-                        cleanup = Some(ClaimCleanup::Classic(claim, publish));
-                    }
-                    Some(Deallocation::Deferred(found)) => deferral = Some(found),
-                    None => {}
-                }
-                publish = classic.withdrawal().filter(|_| cleanup.is_none());
+            if let (None, Some(claims)) = (&cleanup, attempt.plugin_claims()) {
+                let found = self.claim_plugin_post_filter(claims, &elsewhere, tries);
+                plugin_decision = found.decision;
+                deallocates = found.deallocates;
             }
-            let has_claims = attempt.devices().is_some() || attempt.classic().is_some();
+            let has_claims = attempt.devices().is_some() || attempt.plugin_claims().is_some();
             after.push(match (&cleanup, has_claims) {
-                (Some(ClaimCleanup::Deallocate(_) | ClaimCleanup::Classic(..)), _) => {
+                _ if deallocates => "deallocation of ResourceClaim completed".to_owned(),
+                (Some(ClaimCleanup::Deallocate(_)), _) => {
                     "deallocation of ResourceClaim completed".to_owned()
                 }
                 (Some(ClaimCleanup::Delete(_)), _) => {
@@ -115,7 +106,7 @@ impl Core {
             };
             match preemption::preempt(attempt, unplaced, start, &rules) {
                 // Whether preemption is needed shows when the claim is deallocated.
-                preemption::Outcome::Preempt(_) if cleanup.is_some() => {}
+                preemption::Outcome::Preempt(_) if cleanup.is_some() || deallocates => {}
                 preemption::Outcome::Preempt(found) => {
                     let node = nodes[found.node].name.clone();
                     // Keep the nomination while victims terminate: with a new one on every attempt, pods would requeue each
@@ -130,7 +121,7 @@ impl Core {
                     after.clear();
                 }
                 preemption::Outcome::Nothing(text) => {
-                    if cleanup.is_none() {
+                    if cleanup.is_none() && !deallocates {
                         nominate = self.cleared_nomination(attempt.pod);
                     }
                     after.push(text);
@@ -143,6 +134,7 @@ impl Core {
         }
         if profile.post_filters.contains(Plugin::DynamicResources)
             && cleanup.is_none()
+            && !deallocates
             && victims.is_none()
             && !victims_terminating
         {
@@ -160,8 +152,7 @@ impl Core {
             explanation,
             nominate,
             cleanup,
-            publish,
-            deferral,
+            plugin_decision,
             victims,
             victims_terminating,
         }
@@ -181,8 +172,7 @@ impl Core {
             explanation,
             nominate,
             cleanup,
-            publish,
-            deferral,
+            plugin_decision,
             victims,
             victims_terminating: _,
         } = failure;
@@ -196,8 +186,8 @@ impl Core {
         if let Some(cleanup) = cleanup {
             self.clean_up(&pod, cleanup);
         }
-        if let Some(spec) = publish {
-            self.publish_classic(&pod, spec);
+        if let Some(decision) = plugin_decision {
+            self.claim_plugin_decided(&pod, &decision, time);
         }
         match &nominate {
             Nominate::Set(node) => self.nominate(&pod, node, time),
@@ -212,9 +202,6 @@ impl Core {
             nominate,
         })));
         self.queue.add_unschedulable(queued, by, time.now);
-        if let (Some(deferral), Some(classic)) = (deferral, &mut self.classic) {
-            classic.deferrals.begin(deferral, pod.clone());
-        }
         if let Some((node, victims)) = victims {
             self.preempt(&pod, node, victims, time);
         }

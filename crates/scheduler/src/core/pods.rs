@@ -141,7 +141,7 @@ impl Core {
 
     /// Reports once that a named claim does not exist; a claim from a template is created without the user.
     fn record_missing_claim(&mut self, pod: &Arc<PodInfo>) {
-        let resolved = resolve::all(pod, self.classic.as_deref(), &self.claims);
+        let resolved = resolve::all(pod, self.claim_plugin.as_deref(), &self.claims);
         if let Err(missing @ ResolveError::NotFound(_)) = resolved {
             let names = |entry: &PodResourceClaim| entry.resource_claim_name.is_some();
             if pod.spec().resource_claims.iter().flatten().any(names) {
@@ -175,7 +175,7 @@ impl Core {
         self.victim_terminating(&pod.uid, time);
         self.inherited.remove(&pod.uid);
         self.cancel_pod(&pod.uid, "the pod does not exist any more", time);
-        self.forget_classic_pod(&pod, time);
+        self.remove_pod_from_claim_plugin(&pod, time);
         self.remove_pod_from_gang(&pod, time);
         let was_placed = self.cache.node_of(&pod.uid).is_some();
         self.cache.remove_pod(&pod.uid);

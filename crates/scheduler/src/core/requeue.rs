@@ -38,7 +38,7 @@ impl Core {
     pub(super) fn lacks_claims(&self, pod: &PodInfo) -> bool {
         self.profile(crate::pod::scheduler_name(&pod.pod))
             .is_some_and(|profile| profile.filters.contains(Plugin::DynamicResources))
-            && crate::dra::pre_enqueue(pod, &self.claims, self.classic.as_deref()).is_err()
+            && crate::dra::pre_enqueue(pod, &self.claims, self.claim_plugin.as_deref()).is_err()
     }
 
     /// Activates a pod in the queue; one that is gated releases the claims that it holds.

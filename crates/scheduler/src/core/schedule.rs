@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use allot_framework::claim_plugin::{Negotiation, Reservation};
 use allot_resourceclaim::is_reserved_for;
 use tokio_util::sync::CancellationToken;
 
@@ -11,8 +12,6 @@ use super::failure::{SchedulingFailure, after_pre_filter};
 use super::{Binding, Core, Time};
 use crate::actions::{Action, BindJob, ClaimTask, ExtendedResourceClaimTask, Nominate};
 use crate::attempt::{Attempt, FitError, Placement};
-use crate::classic::pod::Negotiation;
-use crate::classic::{self, PodClaims};
 use crate::config::Profile;
 use crate::dra::claims::{Version, allocation_of, uid_of};
 use crate::dra::{DraContext, PodClaim, conditions, release};
@@ -21,7 +20,7 @@ use crate::message;
 use crate::metrics::{End, Outcome, Point};
 use crate::plugins::volumes::PodVolumes;
 use crate::pod::claims::claim_key;
-use crate::pod::{Key, PodInfo, Uid, scheduler_name};
+use crate::pod::{PodInfo, Uid, scheduler_name};
 use crate::queue::QueuedPod;
 use crate::status::{Code, Rejection};
 
@@ -39,9 +38,8 @@ pub(super) struct Placed {
     node: Arc<str>,
     claims: Vec<ClaimTask>,
     joins: Vec<ClaimTask>,
-    classic: Vec<classic::ClaimTask>,
-    /// The classic claims of the pod, with their UIDs.
-    classic_claims: Vec<(Key, Uid)>,
+    /// What the plugin for claims of another generation writes.
+    plugin_claims: Reservation,
     volumes: PodVolumes,
 }
 
@@ -49,7 +47,7 @@ impl Core {
     /// Tries the next pod. Returns whether there was one.
     pub fn schedule_one(&mut self, time: Time) -> bool {
         let found = self.try_next(time);
-        self.end_deferrals(time);
+        self.queue_changed(time);
         found
     }
 
@@ -130,6 +128,25 @@ impl Core {
             .set_policy(profile.dynamic_resources.placement);
         let start = self.next_start;
         self.next_start = (start + 1) % total;
+        let (outcome, gave_up) = self.run_cycle(queued, profile, start, skip_alternatives, time);
+        // The next attempt starts behind the node on which the search gave up, so that other nodes are filtered as well.
+        if let Some(at) = gave_up {
+            self.next_start = (at + 1) % total;
+        }
+        outcome
+    }
+
+    /// The cycle from PreFilter to Reserve on the current state, with the nodes in their order from `start`. Returns the
+    /// node on which the search gave up, if it did.
+    fn run_cycle(
+        &self,
+        queued: &QueuedPod,
+        profile: &Profile,
+        start: usize,
+        skip_alternatives: usize,
+        time: Time,
+    ) -> (CycleOutcome, Option<usize>) {
+        let pod = &queued.info;
         let nominated = |node: &str| self.nominated_to(node, pod);
         let dra = DraContext {
             skip_alternatives,
@@ -149,11 +166,12 @@ impl Core {
             Err(rejection) if rejection.code == Code::Error => {
                 let plugin = rejection.plugin.name();
                 let message = format!("running PreFilter plugin {plugin:?}: {rejection}");
-                return CycleOutcome::Fail(message, None);
+                return (CycleOutcome::Fail(message, None), None);
             }
             Err(rejection) => {
+                let total = self.cache.snapshot().nodes.len();
                 let failure = self.pre_filter_failure(pod, profile, rejection, &dra, total);
-                return CycleOutcome::Reject(Box::new(failure));
+                return (CycleOutcome::Reject(Box::new(failure)), None);
             }
         };
         let begin = self.config.sources.elapsed();
@@ -170,20 +188,16 @@ impl Core {
             metrics.point(Point::Score, &profile.name, end, scoring);
         }
         match placed {
-            Ok(placement) => reserve(&attempt, placement),
+            Ok(placement) => (reserve(&attempt, placement), None),
             Err(unplaced) => match unplaced.error() {
                 Some(error) => {
                     let plugin = error.plugin.name();
                     let message = format!("running {plugin:?} filter plugin: {error}");
                     let explanation = attempt.explain_error(&unplaced);
-                    // The next attempt starts behind the node on which the search gave up, so that other nodes are
-                    // filtered as well.
                     let gave_up =
                         |r: &Option<_>| r.as_ref().is_some_and(Rejection::is_inconclusive);
-                    if let Some(at) = unplaced.nodes.iter().position(gave_up) {
-                        self.next_start = (at + 1) % total;
-                    }
-                    CycleOutcome::Fail(message, explanation)
+                    let gave_up = unplaced.nodes.iter().position(gave_up);
+                    (CycleOutcome::Fail(message, explanation), gave_up)
                 }
                 None => {
                     let begin = self.config.sources.elapsed();
@@ -191,7 +205,7 @@ impl Core {
                         self.post_filter(&attempt, &unplaced, profile, start, queued.attempts);
                     let end = End::of(failure.victims.is_some(), End::Unschedulable);
                     metrics.point(Point::PostFilter, &profile.name, end, self.since(begin));
-                    CycleOutcome::Reject(Box::new(failure))
+                    (CycleOutcome::Reject(Box::new(failure)), None)
                 }
             },
         }
@@ -222,7 +236,7 @@ impl Core {
             _ => None,
         };
         SchedulingFailure {
-            cleanup: release::claims_to_release(pod, &self.claims, self.classic.as_deref()),
+            cleanup: release::claims_to_release(pod, &self.claims, self.claim_plugin.as_deref()),
             explanation,
             ..SchedulingFailure::new(by, message, nominate)
         }
@@ -255,8 +269,7 @@ impl Core {
             node,
             mut claims,
             joins,
-            classic,
-            classic_claims,
+            plugin_claims,
             volumes,
         } = placed;
         let pod = queued.info.clone();
@@ -270,7 +283,9 @@ impl Core {
         claims.extend(joins);
         let found = claims.iter().filter(|t| t.allocation.is_none() && !t.fence);
         let found = found.map(|t| t.uid.clone()).collect();
-        self.assume_classic(&pod, &classic);
+        if let Some(writes) = &plugin_claims.writes {
+            self.assume_plugin_claims(&pod, writes);
+        }
         let extended = placement.devices.extended.map(|extended| {
             let uid = Uid::from(uid_of(&extended.claim));
             self.claims
@@ -288,7 +303,7 @@ impl Core {
             .resource_claims
             .iter()
             .flatten()
-            .filter(|c| !self.classic.as_ref().is_some_and(|k| k.owns(&pod, c)))
+            .filter(|c| !self.claim_plugin.as_ref().is_some_and(|p| p.owns(&pod, c)))
             .filter_map(|c| claim_key(&pod, c).ok().flatten())
             .collect();
         let allocations = claims.iter().filter_map(|t| t.allocation.as_deref());
@@ -326,7 +341,7 @@ impl Core {
                 in_flight,
                 claims: needed,
                 found,
-                classic: classic_claims,
+                plugin_claims: plugin_claims.claims,
                 has_node_allocatable: !node_allocatable.0.is_empty(),
                 extended: None,
                 volumes: awaited,
@@ -337,7 +352,7 @@ impl Core {
             pod,
             node,
             claims,
-            classic,
+            plugin_claims: plugin_claims.writes,
             extended,
             volumes,
             node_allocatable,
@@ -394,38 +409,33 @@ fn claim_tasks(attempt: &Attempt<'_>, placement: &Placement) -> (Vec<ClaimTask>,
     (tasks, joins)
 }
 
-/// What binding the pod to its node needs: writes of claims and volumes, or first a negotiation with the drivers of
-/// classic claims.
+/// What binding the pod to its node needs: writes of claims and volumes, or first a negotiation with drivers.
 fn reserve(attempt: &Attempt<'_>, placement: Placement) -> CycleOutcome {
-    let (pod, nodes) = (attempt.pod, &attempt.snapshot.nodes);
+    let nodes = &attempt.snapshot.nodes;
     let node = nodes[placement.node].name.clone();
-    if let Some(claims) = attempt.classic().filter(|c| c.is_pending()) {
+    if let Some(claims) = attempt.plugin_claims().filter(|c| c.is_pending()) {
         let feasible = placement.feasible.iter();
         let names: Vec<&str> = feasible.map(|i| &*nodes[*i].name).collect();
         let devices = &placement.devices;
         let others = !devices.allocations.is_empty() || devices.extended.is_some();
-        return CycleOutcome::Negotiate(claims.negotiate(&pod.uid, &names, &node, others));
+        return CycleOutcome::Negotiate(claims.negotiate(&names, &node, others));
     }
-    let mut classic = Vec::new();
-    if let (Some(claims), Some(known)) = (attempt.classic(), attempt.dra.classic) {
-        match claims.tasks(&pod.uid, &node, known) {
-            Ok(tasks) => classic = tasks,
-            Err(rejection) => return CycleOutcome::Fail(rejection.message(), None),
-        }
-    }
+    let plugin_claims = match attempt.plugin_claims().map(|claims| claims.reserve(&node)) {
+        Some(Ok(reservation)) => reservation,
+        Some(Err(rejection)) => return CycleOutcome::Fail(rejection.reason.into_owned(), None),
+        None => Reservation::default(),
+    };
     let volumes = match attempt.find_pod_volumes(&nodes[placement.node]) {
         Ok(choice) => choice,
         Err(rejection) => return CycleOutcome::Fail(rejection.message(), None),
     };
-    let classic_claims = attempt.classic().map(PodClaims::keys);
     let (claims, joins) = claim_tasks(attempt, &placement);
     CycleOutcome::Place(Box::new(Placed {
         placement,
         node,
         claims,
         joins,
-        classic,
-        classic_claims: classic_claims.unwrap_or_default(),
+        plugin_claims,
         volumes,
     }))
 }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use allot_framework::claim_plugin::ClaimPlugin;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ContainerExtendedResourceRequest;
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequest, ResourceClaim};
@@ -12,7 +13,6 @@ use rustc_hash::FxHashMap;
 use super::claims::{Claims, allocation_of, uid_of};
 use super::node_allocatable::{Mappings, NodeAllocatableRequests};
 use super::{conditions, resolve};
-use crate::classic::Classic;
 use crate::device_allocator::classes::Classes;
 use crate::device_allocator::{AllocationRequest, DeviceAllocator};
 use crate::framework::Plugin;
@@ -61,8 +61,8 @@ pub struct DraContext<'a> {
     pub node_allocatable: Option<&'a Mappings>,
     /// Whether requests may be lists of alternatives.
     pub prioritized_list: bool,
-    /// Classic claims, if the server serves them.
-    pub classic: Option<&'a Classic>,
+    /// The plugin for claims of another generation, if the server serves them.
+    pub claim_plugin: Option<&'a dyn ClaimPlugin>,
     /// How many of the best alternatives of each list to leave to others.
     pub skip_alternatives: usize,
     /// Wall-clock time of the attempt.
@@ -139,7 +139,7 @@ pub struct PodDevices {
 impl PodDevices {
     /// Looks up and checks the claims of a pod; `None` when it has none.
     pub fn prepare(pod: &Arc<PodInfo>, cx: &DraContext<'_>) -> Result<Option<Self>, Rejection> {
-        let resolved = resolve::all(pod, cx.classic, cx.claims)
+        let resolved = resolve::all(pod, cx.claim_plugin, cx.claims)
             .map_err(|e| Rejection::unresolvable(PLUGIN, e.to_string()))?;
         let extended = ExtendedResources::new(pod, cx);
         if resolved.is_empty() && extended.is_none() {

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use allot_framework::claim_plugin::ClaimPlugin;
 use allot_resourceclaim::{consumers, is_for_pod, is_reserved_for};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 
 use super::ClaimCleanup;
 use super::claims::{Claims, allocation_of, uid_of};
-use crate::classic::Classic;
 use crate::pod::PodInfo;
 use crate::pod::claims::claim_key;
 
@@ -17,10 +17,10 @@ use crate::pod::claims::claim_key;
 pub fn claims_to_release(
     pod: &PodInfo,
     claims: &Claims,
-    classic: Option<&Classic>,
+    plugin: Option<&dyn ClaimPlugin>,
 ) -> Option<ClaimCleanup> {
     let entries = pod.spec().resource_claims.iter().flatten();
-    let newer = entries.filter(|entry| !classic.is_some_and(|c| c.owns(pod, entry)));
+    let newer = entries.filter(|entry| !plugin.is_some_and(|p| p.owns(pod, entry)));
     let known = newer.filter_map(|entry| claims.get(&claim_key(pod, entry).ok()??));
     let known: Vec<&Arc<ResourceClaim>> = known.collect();
     // The pod may be waiting only for that release.

@@ -1,10 +1,10 @@
 //! From the claims in a pod's specification to claim objects.
 
+use allot_framework::claim_plugin::ClaimPlugin;
 use allot_resourceclaim::is_for_pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 
 use super::claims::{Claims, uid_of};
-use crate::classic::Classic;
 use crate::pod::claims::{ResolveError, claim_key};
 use crate::pod::{Key, PodInfo};
 use crate::podgroups::claims::{Consumer, PodGroup};
@@ -32,16 +32,16 @@ fn group_of<'a>(pod: &PodInfo, claims: &'a Claims) -> Result<Option<&'a PodGroup
         .ok_or_else(|| ResolveError::NoGroup(name.to_owned()))
 }
 
-/// All claims of a pod but the classic ones, each object once; the first problem ends it.
+/// All claims of a pod but those of another generation, each object once; the first problem ends it.
 pub fn all(
     pod: &PodInfo,
-    classic: Option<&Classic>,
+    plugin: Option<&dyn ClaimPlugin>,
     claims: &Claims,
 ) -> Result<Vec<Resolved>, ResolveError> {
     let mut out: Vec<Resolved> = Vec::new();
     let group = group_of(pod, claims)?;
     for entry in pod.spec().resource_claims.iter().flatten() {
-        if classic.is_some_and(|c| c.owns(pod, entry)) {
+        if plugin.is_some_and(|p| p.owns(pod, entry)) {
             continue;
         }
         let Some(key) = claim_key(pod, entry)? else {

@@ -5,11 +5,10 @@ use std::mem::{Discriminant, discriminant};
 use allot_reflector::Observed;
 use rustc_hash::FxHashSet;
 
-use crate::classic;
 use crate::core::Input;
 
-/// The kind of the observed objects.
-type Kind = (Discriminant<Input>, Option<Discriminant<classic::Input>>);
+/// The kind of the observed objects; of those of the plugin for claims of another generation by its name.
+type Kind = (Discriminant<Input>, Option<&'static str>);
 
 /// The kinds whose first list has arrived.
 pub(super) struct Lists {
@@ -32,11 +31,11 @@ impl Lists {
     /// A kind may be listed again before another one is for the first time.
     pub(super) fn note(&mut self, input: &Input) {
         if !self.are_complete() && is_list(input) {
-            let classic = match input {
-                Input::Classic(input) => Some(discriminant(&**input)),
+            let of_plugin = match input {
+                Input::ClaimPlugin(message) => message.list_of(),
                 _ => None,
             };
-            self.listed.insert((discriminant(input), classic));
+            self.listed.insert((discriminant(input), of_plugin));
         }
     }
 }
@@ -63,17 +62,7 @@ fn is_list(input: &Input) -> bool {
         Input::CsiDriver(o) => listed(o),
         Input::StorageCapacity(o) => listed(o),
         Input::Quota(o) => listed(o),
-        Input::Classic(input) => match &**input {
-            classic::Input::Claim(o) => listed(o),
-            classic::Input::Class(o) => listed(o),
-            classic::Input::Scheduling(o) => listed(o),
-            classic::Input::Slice(o) => listed(o),
-            classic::Input::ClaimParameters(o) => listed(o),
-            classic::Input::ClassParameters(o) => listed(o),
-            classic::Input::ClaimWritten { .. }
-            | classic::Input::Released { .. }
-            | classic::Input::Published { .. } => false,
-        },
+        Input::ClaimPlugin(message) => message.list_of().is_some(),
         Input::VolumesWritten { .. }
         | Input::ClaimWritten { .. }
         | Input::Released { .. }

@@ -1,27 +1,63 @@
 //! The watches of a scheduler: which kinds the API server has, and what becomes an input of the core.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use allot_client::discovery::{Group, resource, resources};
+use allot_framework::claim_plugin::{Extension, Message, Sink};
+use allot_model::GROUP;
 use allot_reflector::{Collection, Observed, Readable as _, everything, reflect};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::DynamicObject;
 use kube::core::ApiResource;
 use kube::{Api, Client};
-use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::Error;
-use crate::classic::discovery::{self, Found};
-use crate::classic::{self, Served};
+use super::{Error, claim_plugins};
 use crate::core::Input;
 use crate::observe::Observe;
 use crate::pod::PodInfo;
 use crate::podgroups::claims::PodGroup;
 use crate::taint_rules::DeviceTaintRule;
 use crate::watched::{self, Plain, Visitor, Watched};
+
+/// What a server has of the group `resource.k8s.io`.
+#[derive(Default)]
+pub(super) struct Found {
+    /// The kinds since 1.34.
+    pub(super) v1: bool,
+    /// Those of another generation, with the plugin for them.
+    pub(super) extension: Option<Extension>,
+}
+
+async fn discover_once(
+    client: &Client,
+    shutdown: &CancellationToken,
+) -> Result<Found, kube::Error> {
+    let group = Group::discover(client, GROUP).await?;
+    if group == Group::default() {
+        return Ok(Found::default());
+    }
+    let v1 = group.has("v1") || reaches_v1(client).await?;
+    let extension = claim_plugins::discover(client, &group, v1, shutdown).await?;
+    if !v1 && extension.is_none() {
+        tracing::warn!(
+            "the API server has {GROUP} in no version that this build knows: pods with claims stay pending"
+        );
+    }
+    Ok(Found { v1, extension })
+}
+
+/// Whether v1 can be used although discovery does not list it: the embedded server allows that to its own components.
+async fn reaches_v1(client: &Client) -> Result<bool, kube::Error> {
+    match resources(client, &format!("{GROUP}/v1")).await {
+        Ok(_) => Ok(true),
+        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
 
 /// Repeats discovery until it succeeds; `None` on shutdown.
 pub(super) async fn discover(client: &Client, shutdown: &CancellationToken) -> Option<Found> {
@@ -30,7 +66,7 @@ pub(super) async fn discover(client: &Client, shutdown: &CancellationToken) -> O
         let found = tokio::select! {
             biased;
             () = shutdown.cancelled() => return None,
-            found = discovery::discover(client) => found,
+            found = discover_once(client, shutdown) => found,
         };
         match found {
             Ok(found) => return Some(found),
@@ -78,7 +114,7 @@ impl Watches {
     /// Starts all watches. Returns how many lists must arrive before the first pod is tried.
     pub(super) fn start(
         &self,
-        found: &Found,
+        found: &mut Found,
         rules: Option<ApiResource>,
         groups: Option<ApiResource>,
     ) -> usize {
@@ -93,10 +129,10 @@ impl Watches {
             watched::of_devices(&mut started);
         }
         let mut count = started.count;
-        match &found.classic {
-            Some(classic) => {
-                self.pods_with_source(unfinished);
-                count += self.classic(classic);
+        match &mut found.extension {
+            Some(extension) => {
+                self.converted_pods(unfinished, extension.convert_pod);
+                count += self.extension(extension);
             }
             None => self.watch(Api::all(self.client.clone()), unfinished, |o| {
                 Some(Input::Pod(o.map(|pod| PodInfo::observed(pod).into())))
@@ -126,14 +162,14 @@ impl Watches {
         });
     }
 
-    /// Pods of a server that may have the claims of a pod in their older form.
-    fn pods_with_source(&self, fields: Option<&str>) {
+    /// Pods of a server that may have them in another form than the newest release.
+    fn converted_pods(&self, fields: Option<&str>, convert: fn(&mut serde_json::Value)) {
         let resource = ApiResource::erase::<Pod>(&());
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
-        self.watch(api, fields, |o: Observed<DynamicObject>| {
+        self.watch(api, fields, move |o: Observed<DynamicObject>| {
             o.filter_map(|object| {
                 let mut value = serde_json::to_value(object).ok()?;
-                allot_model::migrate::pod::flatten_claims(&mut value);
+                convert(&mut value);
                 let pod = Pod::read(&value.to_string(), everything).ok()?;
                 Some(PodInfo::observed(pod).into())
             })
@@ -141,46 +177,18 @@ impl Watches {
         });
     }
 
-    /// Starts the watches of the classic kinds. Returns their number.
-    fn classic(&self, served: &Served) -> usize {
-        use classic::Input as C;
-        let mut count = 2;
-        self.dynamic(
-            served.resource("ResourceClass", "resourceclasses"),
-            C::Class,
-        );
-        self.dynamic(served.scheduling(), C::Scheduling);
-        if served.structured {
-            self.dynamic(served.resource("ResourceSlice", "resourceslices"), C::Slice);
-            let parameters = served.resource("ResourceClaimParameters", "resourceclaimparameters");
-            self.dynamic(parameters, C::ClaimParameters);
-            let parameters = served.resource("ResourceClassParameters", "resourceclassparameters");
-            self.dynamic(parameters, C::ClassParameters);
-            count += 3;
-        }
-        if served.alone {
-            // Otherwise the watch of the newer claims shows these too.
-            self.dynamic(served.claims(), C::Claim);
-            count += 1;
+    /// Starts the watches of a plugin. Returns their number.
+    fn extension(&self, extension: &mut Extension) -> usize {
+        let sender = self.sender.clone();
+        let send =
+            move |message: Box<dyn Message>| sender.send(Input::ClaimPlugin(message)).is_ok();
+        let sink: Sink = Arc::new(send);
+        let watches = std::mem::take(&mut extension.watches);
+        let count = watches.len();
+        for watch in watches {
+            self.tasks.spawn(watch(sink.clone()));
         }
         count
-    }
-
-    fn dynamic<T>(&self, resource: ApiResource, input: fn(Observed<T>) -> classic::Input)
-    where
-        T: DeserializeOwned + 'static,
-    {
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
-        self.watch(api, None, move |o: Observed<DynamicObject>| {
-            o.filter_map(|object| {
-                let (kind, name) = (object.types.clone(), object.metadata.name.clone());
-                serde_json::to_value(object)
-                    .and_then(serde_json::from_value)
-                    .inspect_err(|error| tracing::warn!(?kind, ?name, %error, "cannot read"))
-                    .ok()
-            })
-            .map(|o| Input::Classic(Box::new(input(o))))
-        });
     }
 
     fn watch<K: Observe>(

@@ -70,11 +70,11 @@ impl Writer {
             recorded.map_err(|e| not_recorded(&e))?;
             Ok(Some(name))
         };
-        let (classic, volumes) = (self.write_classic(job), self.write_volumes(job));
-        let (existing, extended, classic, volumes) =
-            futures::join!(existing, extended, classic, volumes);
+        let (plugin, volumes) = (self.write_plugin_claims(job), self.write_volumes(job));
+        let (existing, extended, plugin, volumes) =
+            futures::join!(existing, extended, plugin, volumes);
         let of_claims = |e: BindError| e.before_binding(Plugin::DynamicResources);
-        let claims = existing.into_iter().chain([classic]);
+        let claims = existing.into_iter().chain([plugin]);
         claims
             .collect::<Result<(), BindError>>()
             .map_err(of_claims)?;

@@ -5,7 +5,6 @@
 use serde_json::{Value, json};
 
 use super::binding::{log, send_pod_status};
-use super::retry::code;
 use super::*;
 
 impl Writer {

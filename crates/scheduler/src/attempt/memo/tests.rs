@@ -114,7 +114,7 @@ fn outcome(cache: &Cache, kind: usize, start: usize, memo: Option<&NodeMemo>) ->
         extended_resources: false,
         node_allocatable: None,
         prioritized_list: false,
-        classic: None,
+        claim_plugin: None,
         skip_alternatives: 0,
         now: jiff::Timestamp::UNIX_EPOCH,
     };

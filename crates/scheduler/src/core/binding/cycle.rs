@@ -73,8 +73,8 @@ pub(in crate::core) struct Binding {
     pub(in crate::core) claims: Vec<Version>,
     /// Claims that were allocated before this cycle.
     pub(in crate::core) found: Vec<Uid>,
-    /// Classic claims that the pod needs.
-    pub(in crate::core) classic: Vec<(Key, Uid)>,
+    /// Claims of another generation that the pod needs, with their UIDs.
+    pub(in crate::core) plugin_claims: Vec<(Key, Uid)>,
     /// Whether the pod's status records node resources of its devices.
     pub(in crate::core) has_node_allocatable: bool,
     /// The extended resource claim, once it was created.

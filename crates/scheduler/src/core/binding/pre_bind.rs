@@ -36,7 +36,7 @@ impl Binding {
 
     /// The plugin that PreBind runs for the pod.
     fn pre_bind_plugin(&self) -> Plugin {
-        match self.claims.is_empty() && self.in_flight.is_empty() && self.classic.is_empty() {
+        match self.claims.is_empty() && self.in_flight.is_empty() && self.plugin_claims.is_empty() {
             true => Plugin::VolumeBinding,
             false => Plugin::DynamicResources,
         }

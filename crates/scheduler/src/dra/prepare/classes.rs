@@ -12,7 +12,7 @@ use crate::status::Rejection;
 /// The device classes that exist, for a pod with a claim whose class does not. `None` for other pods.
 pub fn missing_class(pod: &PodInfo, cx: &DraContext<'_>) -> Option<String> {
     const SHOWN: usize = 5;
-    let claims = resolve::all(pod, cx.classic, cx.claims).ok()?;
+    let claims = resolve::all(pod, cx.claim_plugin, cx.claims).ok()?;
     let open = claims.iter().filter(|c| allocation_of(&c.claim).is_none());
     let classes = open
         .flat_map(|c| requests_of(&c.claim))

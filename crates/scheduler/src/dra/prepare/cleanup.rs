@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use allot_model::classic::objects;
 use allot_resourceclaim::{consumers, is_for_pod, is_reserved_for};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 
@@ -21,8 +20,6 @@ pub enum ClaimCleanup {
     Unreserve(Arc<ResourceClaim>),
     /// Delete an extended resource claim that its pod no longer uses.
     Delete(Arc<ResourceClaim>),
-    /// Have a classic claim deallocated, after a new specification was published.
-    Classic(Arc<objects::ResourceClaim>, Option<objects::SchedulingSpec>),
 }
 
 impl PodDevices {

@@ -150,7 +150,7 @@ proptest! {
             extended_resources: false,
             node_allocatable: None,
             prioritized_list: false,
-            classic: None,
+            claim_plugin: None,
             skip_alternatives: 0,
             now: Timestamp::UNIX_EPOCH,
         };

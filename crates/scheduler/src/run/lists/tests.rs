@@ -1,3 +1,5 @@
+use allot_framework::claim_plugin::Message;
+
 use super::*;
 
 fn list<K>(input: fn(Observed<K>) -> Input) -> Input {
@@ -17,17 +19,20 @@ fn a_kind_that_is_listed_twice_does_not_stand_for_another() {
     assert!(!lists.are_complete());
     lists.note(&list(Input::Claim));
     assert!(lists.are_complete());
-    // Classic kinds are separate kinds.
-    let classic = |c: classic::Input| Input::Classic(Box::new(c));
-    let version = || "1".to_owned();
+    // Those of a plugin are separate kinds.
+    #[derive(Debug)]
+    struct Of(Option<&'static str>);
+    impl Message for Of {
+        fn list_of(&self) -> Option<&'static str> {
+            self.0
+        }
+    }
+    let of_plugin = |kind| Input::ClaimPlugin(Box::new(Of(kind)));
     let mut lists = Lists::new(2);
-    lists.note(&classic(classic::Input::Claim(Observed::Listed {
-        items: Vec::new(),
-        version: version(),
-    })));
-    lists.note(&classic(classic::Input::Class(Observed::Listed {
-        items: Vec::new(),
-        version: version(),
-    })));
+    lists.note(&of_plugin(Some("ResourceClaim")));
+    lists.note(&of_plugin(Some("ResourceClaim")));
+    lists.note(&of_plugin(None));
+    assert!(!lists.are_complete());
+    lists.note(&of_plugin(Some("ResourceClass")));
     assert!(lists.are_complete());
 }

@@ -19,7 +19,7 @@ use crate::dra::claims::key_of;
 use crate::observe;
 use crate::pod::PodInfo;
 use crate::podgroups::claims::Consumer;
-use crate::writer::retry::{CONFLICTS, Pause, until_known};
+use crate::writer::{CONFLICTS, Pause, until_known};
 
 impl ClaimWriter {
     /// Creates the claim for extended resources of a pod and allocates it.

@@ -2,6 +2,11 @@
 
 use std::sync::Arc;
 
+use allot_client::patch_params;
+use allot_client::retry::{Pause, answered, code, until_known};
+use allot_framework::assume_cache::Object as _;
+use allot_framework::claim_plugin::{PreBindError, WriterHandle};
+use allot_framework::pod::{Key, PodInfo, Uid, key_of};
 use allot_model::classic::DELETE_PROTECTION;
 use allot_model::classic::objects::ResourceClaim as Claim;
 use allot_reflector::api_message;
@@ -9,13 +14,7 @@ use kube::api::Patch;
 use serde_json::json;
 
 use super::{ClassicWriter, typed};
-use crate::assume_cache::Object as _;
-use crate::classic::{self, ClaimTask};
-use crate::core::BindError;
-use crate::metrics::Metrics;
-use crate::pod::{Key, PodInfo, Uid};
-use crate::writer::patch_params;
-use crate::writer::retry::{Pause, answered, code, until_known};
+use crate::message::ClaimTask;
 
 impl ClassicWriter {
     /// Deallocates a claim, unless it changed in the meantime: through its driver, or directly if the scheduler
@@ -26,7 +25,7 @@ impl ClassicWriter {
         } else {
             json!({"reservedFor": null, "deallocationRequested": true})
         };
-        let key = classic::key_of(&claim.metadata);
+        let key = key_of(&claim.metadata);
         let write = || self.patch_status(&key, claim, status.clone());
         let known = until_known(write, || self.read(&key)).await?;
         Ok(known.filter(|c| c.uid() == claim.uid()))
@@ -49,12 +48,12 @@ impl ClassicWriter {
     }
 
     /// Takes the reservation for a pod back.
-    pub(in crate::writer) async fn unreserve(
+    pub(super) async fn unreserve(
         &self,
         claim: &Claim,
         pod: &Uid,
     ) -> Result<Option<Claim>, kube::Error> {
-        let key = classic::key_of(&claim.metadata);
+        let key = key_of(&claim.metadata);
         let turn = self.turns.of(claim.uid());
         let mut last = turn.lock().await;
         let mut pause = Pause::default();
@@ -111,12 +110,12 @@ impl ClassicWriter {
     }
 
     /// Writes the reservation of a claim for a pod, preceded by the allocation if the scheduler allocated the claim.
-    pub(in crate::writer) async fn reserve(
+    pub(super) async fn reserve(
         &self,
         task: &ClaimTask,
         pod: &PodInfo,
-        metrics: &Metrics,
-    ) -> Result<Arc<Claim>, BindError> {
+        handle: &dyn WriterHandle,
+    ) -> Result<Arc<Claim>, PreBindError> {
         let (mut last, mut claim) = self.turns.take(&task.claim).await;
         let mut pause = Pause::default();
         loop {
@@ -132,14 +131,14 @@ impl ClassicWriter {
                 Some(Err(error)) => error,
             };
             if answered(&error) && !matches!(code(&error), 404 | 409 | 429) {
-                return Err(BindError::new(format!(
+                return Err(PreBindError::Failed(format!(
                     "reserve claim {}: {}",
                     task.key,
                     api_message(&error)
                 )));
             }
             if code(&error) == 409 {
-                metrics.conflict();
+                handle.count_conflict();
             }
             if !answered(&error) || code(&error) == 429 {
                 pause.wait().await;
@@ -149,7 +148,7 @@ impl ClassicWriter {
                 Ok(None) => return Err(elsewhere(&task.key, "deleted")),
                 Err(error) => {
                     let message = format!("read claim {}: {}", task.key, api_message(&error));
-                    return Err(BindError::new(message));
+                    return Err(PreBindError::Failed(message));
                 }
             };
         }
@@ -161,7 +160,7 @@ impl ClassicWriter {
         task: &ClaimTask,
         pod: &PodInfo,
         claim: &Claim,
-    ) -> Result<Option<Result<Claim, kube::Error>>, BindError> {
+    ) -> Result<Option<Result<Claim, kube::Error>>, PreBindError> {
         if let Some(what) = task.is_lost(claim) {
             return Err(elsewhere(&task.key, what));
         }
@@ -204,6 +203,6 @@ impl ClassicWriter {
     }
 }
 
-fn elsewhere(key: &Key, what: &str) -> BindError {
-    BindError::new(format!("claim {key} got {what} elsewhere in the meantime"))
+fn elsewhere(key: &Key, what: &str) -> PreBindError {
+    PreBindError::Failed(format!("claim {key} got {what} elsewhere in the meantime"))
 }

@@ -1,6 +1,6 @@
 use std::convert::Infallible;
 
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
 use serde_json::Value;

@@ -80,7 +80,7 @@ fn a_claim_is_deallocated_when_the_pod_that_it_was_left_to_is_deleted() {
     let q: Box<Pod> = fixture.object(json!({
         "metadata": {"name": "q", "namespace": "ns", "uid": "uid-q"}, "spec": {"containers": []},
     }));
-    let q = std::sync::Arc::new(crate::pod::PodInfo::observed(*q));
+    let q = std::sync::Arc::new(PodInfo::observed(*q));
     fixture.handle(CoreInput::Pod(Observed::Deleted(Box::new(q))));
     let (claim, _) = fixture.run().deallocated().expect("a deallocation");
     assert_eq!(claim, "c");

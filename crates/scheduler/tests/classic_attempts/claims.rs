@@ -196,8 +196,8 @@ fn no_pod_relies_on_a_reservation_that_is_being_removed() {
         outcome: Err(BindError::new("lost".to_owned())),
     });
     assert!(fixture.core.take_actions().iter().any(|action| matches!(
-        action,
-        CoreAction::Classic(Action::Unreserve { claim, .. }) if claim.metadata.name.as_deref() == Some("a")
+        write(action),
+        Some(Action::Unreserve { claim, .. }) if claim.metadata.name.as_deref() == Some("a")
     )));
     let waits = fixture.run();
     assert!(waits.bound().is_none());

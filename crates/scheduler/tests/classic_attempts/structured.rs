@@ -31,7 +31,7 @@ fn structured_claims_are_allocated_at_once_and_never_twice() {
         let CoreAction::Bind(job) = action else {
             continue;
         };
-        let (driver, allocation) = job.classic[0].allocation.as_ref().expect("an allocation");
+        let (driver, allocation) = tasks(job)[0].allocation.as_ref().expect("an allocation");
         let data = allocation.resource_handles[0]
             .structured_data
             .as_ref()
@@ -131,7 +131,7 @@ fn filters_of_the_class_count_too() {
     fixture.classic(Input::ClassParameters(Observed::Applied(parameters)));
     let outcome = fixture.run();
     let job = outcome.bound().expect("a binding");
-    let allocation = &job.classic[0].allocation.as_ref().expect("an allocation").1;
+    let allocation = &tasks(job)[0].allocation.as_ref().expect("an allocation").1;
     let data = allocation.resource_handles[0]
         .structured_data
         .as_ref()
@@ -159,7 +159,7 @@ fn an_instance_is_free_again_when_its_claim_is_deallocated() {
             _ => None,
         })
         .collect();
-    let task = &jobs[0].classic[0];
+    let task = &tasks(jobs[0])[0];
     let name = task.key.name.to_string();
     let status =
         json!({"driverName": "d", "allocation": *task.allocation.as_ref().expect("one").1});

@@ -1,5 +1,6 @@
 //! Attempts with classic claims, without an API: observations in, decisions out.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use allot_model::classic::objects::*;
@@ -7,14 +8,21 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::*;
-use crate::actions::{Action as CoreAction, BindJob};
-use crate::core::{BindError, Core, Input as CoreInput, Time};
-use crate::{Config, Metrics};
+use allot_classic::message::ClaimTasks;
+use allot_classic::{Action, ClaimTask, Classic, Input, Served};
+use allot_reflector::Observed;
+use allot_scheduler::actions::{Action as CoreAction, BindJob};
+use allot_scheduler::core::{BindError, Core, Input as CoreInput, Time};
+use allot_scheduler::pod::{Key, PodInfo};
+use allot_scheduler::{Config, Metrics};
 
-mod claims;
-mod deferrals;
-mod structured;
+mod classic_attempts {
+    use super::*;
+
+    mod claims;
+    mod deferrals;
+    mod structured;
+}
 
 const SERVED: Served = Served {
     version: "v1alpha2",
@@ -41,7 +49,8 @@ fn merge(target: &mut Value, patch: &Value) {
 impl Fixture {
     fn new(served: Served) -> Self {
         Self {
-            core: Core::new(Config::default(), Metrics::new()).with_classic(Some(served)),
+            core: Core::new(Config::default(), Metrics::new())
+                .with_claim_plugin(Some(Box::new(Classic::new(served)))),
             now: 0,
             version: 100,
         }
@@ -70,7 +79,7 @@ impl Fixture {
     }
 
     fn classic(&mut self, input: Input) {
-        self.handle(CoreInput::Classic(Box::new(input)));
+        self.handle(CoreInput::ClaimPlugin(Box::new(input)));
     }
 
     /// Reads an object that the server would show now.
@@ -124,7 +133,7 @@ impl Fixture {
     }
 
     fn arrives(&mut self, pod: Pod) {
-        let info = std::sync::Arc::new(crate::pod::PodInfo::observed(pod));
+        let info = Arc::new(PodInfo::observed(pod));
         self.handle(CoreInput::Pod(Observed::Applied(Box::new(info))));
     }
 
@@ -157,10 +166,28 @@ impl Fixture {
 
 struct Outcome(Vec<CoreAction>);
 
+/// The write of the plugin that an action is.
+fn write(action: &CoreAction) -> Option<&Action> {
+    match action {
+        CoreAction::ClaimPlugin(write) => write.get(),
+        _ => None,
+    }
+}
+
+/// The classic claims to write before a binding.
+fn tasks(job: &BindJob) -> &[ClaimTask] {
+    let tasks = job.plugin_claims.as_ref().and_then(|writes| writes.get());
+    tasks.map_or(&[], |ClaimTasks(tasks)| tasks)
+}
+
 impl Outcome {
+    fn writes(&self) -> impl Iterator<Item = &Action> {
+        self.0.iter().filter_map(write)
+    }
+
     fn published(&self) -> Option<SchedulingSpec> {
-        self.0.iter().find_map(|a| match a {
-            CoreAction::Classic(Action::Publish { spec, .. }) => Some(spec.clone()),
+        self.writes().find_map(|write| match write {
+            Action::Publish { spec, .. } => Some(spec.clone()),
             _ => None,
         })
     }
@@ -181,8 +208,8 @@ impl Outcome {
     }
 
     fn deallocated(&self) -> Option<(String, Option<SchedulingSpec>)> {
-        self.0.iter().find_map(|a| match a {
-            CoreAction::Classic(Action::Deallocate { claim, publish, .. }) => {
+        self.writes().find_map(|write| match write {
+            Action::Deallocate { claim, publish, .. } => {
                 Some((claim.metadata.name.clone()?, publish.clone()))
             }
             _ => None,
@@ -229,7 +256,7 @@ fn one_claim_is_negotiated_in_one_round() {
     let last = fixture.run();
     let job = last.bound().expect("a binding");
     assert_eq!(*job.node, *node);
-    assert_eq!(job.classic.len(), 1, "not reserved by the driver");
+    assert_eq!(tasks(job).len(), 1, "not reserved by the driver");
 }
 
 #[test]
@@ -240,7 +267,7 @@ fn a_claim_that_the_driver_reserved_is_not_written_again() {
     fixture.pod("p", &["c"]);
     let outcome = fixture.run();
     let job = outcome.bound().expect("a binding");
-    assert_eq!((&*job.node, job.classic.len()), ("n1", 0));
+    assert_eq!((&*job.node, tasks(job).len()), ("n1", 0));
 }
 
 #[test]
@@ -410,7 +437,8 @@ fn the_negotiation_of_a_finished_pod_is_deleted() {
     fixture.arrives(*running);
     let forgotten = |fixture: &mut Fixture| {
         let actions = fixture.core.take_actions();
-        let forgets = |a: &CoreAction| matches!(a, CoreAction::Classic(Action::Forget(p)) if &*p.uid == "uid-p");
+        let forgets =
+            |a: &CoreAction| matches!(write(a), Some(Action::Forget(p)) if &*p.uid == "uid-p");
         actions.iter().any(forgets)
     };
     assert!(!forgotten(&mut fixture));

@@ -8,18 +8,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use allot_cel::named_resources::{Attribute, CompileError, Instance, Selector, compile};
+use allot_framework::pod::{Key, key_of};
 use allot_model::GROUP;
 use allot_model::classic::objects::{
     ClaimParameters, ClassParameters, DriverRequests, ParametersReference, ResourceClaim,
     ResourceClass, ResourceRequest, ResourceSlice,
 };
+use allot_reflector::Observed;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use serde_json::Value;
-
-use super::key_of;
-use crate::pod::Key;
-use allot_reflector::Observed;
 
 mod problem;
 

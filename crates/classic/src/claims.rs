@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
+use allot_framework::assume_cache::AssumeCache;
+use allot_framework::pod::{Key, Uid, key_of};
 use allot_model::classic::objects::{Allocation, ResourceClaim};
 use allot_model::limits::CLASSIC_RESERVED_FOR;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::releases::Releases;
-use super::{ClaimTask, key_of};
-use crate::assume_cache::AssumeCache;
-use crate::pod::{Key, Uid};
+use crate::message::ClaimTask;
+use crate::releases::Releases;
 
 /// Pods whose reservation is being written, and the allocation that is written with it.
 #[derive(Debug, Default)]

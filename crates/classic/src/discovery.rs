@@ -39,50 +39,27 @@ impl Served {
     }
 }
 
-/// What a server has of the whole group.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Found {
-    /// The kinds since 1.34.
-    pub v1: bool,
-    /// The kinds up to 1.30.
-    pub classic: Option<Served>,
-}
-
-/// Discovers what the server serves.
+/// Discovers which classic kinds a server has in a group; `None` if it has none. `v1` says whether it has newer kinds.
 ///
 /// # Errors
 /// The server does not answer, or answers with an error.
-pub async fn discover(client: &Client) -> Result<Found, kube::Error> {
-    let group = Group::discover(client, GROUP).await?;
-    if group == Group::default() {
-        return Ok(Found::default());
-    }
-    let v1 = group.has("v1") || reaches_v1(client).await?;
+pub async fn discover(
+    client: &Client,
+    group: &Group,
+    v1: bool,
+) -> Result<Option<Served>, kube::Error> {
     let Some(version) = group.first_of(&["v1alpha2", "v1alpha1"]) else {
-        return Ok(Found { v1, classic: None });
+        return Ok(None);
     };
     let resources = discovery::resources(client, &format!("{GROUP}/{version}")).await?;
     let has = |name: &str| resources.iter().any(|resource| resource == name);
     if !has("resourceclasses") {
-        return Ok(Found { v1, classic: None });
+        return Ok(None);
     }
-    Ok(Found {
-        v1,
-        classic: Some(Served {
-            version,
-            structured: has("resourceclaimparameters"),
-            deterministic_names: server_minor(client).await?
-                <= LAST_RELEASE_WITH_DETERMINISTIC_NAMES,
-            alone: !v1,
-        }),
-    })
-}
-
-/// Whether v1 can be used although discovery does not list it: the embedded server allows that to its own components.
-async fn reaches_v1(client: &Client) -> Result<bool, kube::Error> {
-    match discovery::resources(client, &format!("{GROUP}/v1")).await {
-        Ok(_) => Ok(true),
-        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Ok(false),
-        Err(error) => Err(error),
-    }
+    Ok(Some(Served {
+        version,
+        structured: has("resourceclaimparameters"),
+        deterministic_names: server_minor(client).await? <= LAST_RELEASE_WITH_DETERMINISTIC_NAMES,
+        alone: !v1,
+    }))
 }

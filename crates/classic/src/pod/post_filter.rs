@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
+use allot_framework::node::NodeInfo;
+use allot_framework::pod::Uid;
 use allot_model::classic::objects::{AllocationMode, ResourceClaim, SchedulingSpec};
 
 use super::{PodClaim, PodClaims, State};
-use crate::classic::Classic;
-use crate::classic::claims::uid_of;
-use crate::classic::deferrals::Deferral;
-use crate::node::NodeInfo;
-use crate::pod::Uid;
+use crate::claims::uid_of;
+use crate::deferrals::Deferral;
+use crate::state::Classic;
 
 /// What to do about an allocated claim because of which a node was rejected.
 #[derive(Debug)]

@@ -6,9 +6,8 @@
 
 use std::sync::Arc;
 
+use allot_framework::pod::{Key, PodInfo, Uid};
 use rustc_hash::{FxHashMap, FxHashSet};
-
-use crate::pod::{Key, PodInfo, Uid};
 
 /// A claim that is left to a pod until the pod was tried.
 #[derive(Debug, Clone)]

@@ -1,15 +1,27 @@
 //! Writes of the classic API: negotiations here, claims in `claims`; one after the other for each pod.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use allot_client::delete;
+use allot_client::retry::{Failures, Pause, answered, code};
+use allot_client::{delete, patch_params};
+use allot_framework::assume_cache::Object as _;
+use allot_framework::claim_locks::ClaimLocks;
+use allot_framework::claim_plugin::{ClaimWriter, PreBindError, Shared, WriterHandle};
+use allot_framework::pod::{PodInfo, Uid, key_of};
 use allot_model::classic::objects::{PodScheduling, ResourceClaim as Claim, SchedulingSpec};
-use kube::core::ApiResource;
-use kube::core::DynamicObject;
+use allot_reflector::api_message;
+use futures::future::BoxFuture;
+use kube::api::{Patch, PostParams};
+use kube::core::{ApiResource, DynamicObject};
+use kube::{Api, Client};
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use serde_json::json;
 
-use super::*;
-use crate::classic::negotiations::is_owned_by;
-use crate::classic::{self, PublishError, Served};
+use crate::discovery::Served;
+use crate::message::{Action, ClaimTasks, Input, PublishError};
+use crate::negotiations::is_owned_by;
 
 mod claims;
 #[cfg(test)]
@@ -23,7 +35,7 @@ enum Task {
 }
 
 /// Writes claims and negotiations in the version that the cluster serves.
-pub(super) struct ClassicWriter {
+pub struct ClassicWriter {
     client: Client,
     served: Served,
     turns: ClaimLocks<Claim>,
@@ -38,7 +50,8 @@ fn typed<T: serde::de::DeserializeOwned>(object: DynamicObject) -> Result<T, kub
 }
 
 impl ClassicWriter {
-    pub(super) fn new(client: Client, served: Served) -> Self {
+    /// A writer for the versions that the server has.
+    pub fn new(client: Client, served: Served) -> Self {
         Self {
             client,
             served,
@@ -177,17 +190,15 @@ impl ClassicWriter {
     }
 }
 
-impl Writer {
-    /// Carries a decision about classic kinds out.
-    pub(super) fn start_classic(&self, action: classic::Action) {
-        let Some(classic) = self.classic.clone() else {
-            return;
-        };
-        let (pod, tasks) = match action {
-            classic::Action::Publish { pod, spec, known } => {
-                (pod, vec![Task::Publish(spec, known)])
-            }
-            classic::Action::Deallocate {
+impl ClaimWriter for ClassicWriter {
+    fn start(
+        self: Arc<Self>,
+        write: Shared,
+        handle: Arc<dyn WriterHandle>,
+    ) -> Option<BoxFuture<'static, ()>> {
+        let (pod, tasks) = match write.get::<Action>()?.clone() {
+            Action::Publish { pod, spec, known } => (pod, vec![Task::Publish(spec, known)]),
+            Action::Deallocate {
                 pod,
                 claim,
                 publish,
@@ -197,74 +208,83 @@ impl Writer {
                 let tasks = publish.into_iter().chain([Task::Deallocate(claim)]);
                 (pod, tasks.collect())
             }
-            classic::Action::Forget(pod) => (pod, vec![Task::Forget]),
-            classic::Action::Unreserve { pod, claim } => {
-                return self.clone().spawn(async move |w| {
-                    let written = classic.unreserve(&claim, &pod).await;
-                    w.released_classic(&claim, Some(pod), written);
-                });
+            Action::Forget(pod) => (pod, vec![Task::Forget]),
+            Action::Unreserve { pod, claim } => {
+                return Some(Box::pin(async move {
+                    let written = self.unreserve(&claim, &pod).await;
+                    report_release(&*handle, &claim, Some(pod), written);
+                }));
             }
         };
-        if classic.queue_tasks(&pod.uid, tasks) {
-            self.clone().spawn(async move |w| {
-                while let Some(task) = classic.next_task(&pod.uid) {
-                    w.execute(&classic, &pod, task).await;
-                }
-            });
+        if !self.queue_tasks(&pod.uid, tasks) {
+            return None;
         }
-    }
-
-    async fn execute(&self, classic: &ClassicWriter, pod: &Arc<PodInfo>, task: Task) {
-        match task {
-            Task::Publish(spec, known) => {
-                let outcome = classic.publish(pod, &spec, known).await.map(Arc::new);
-                self.report(Input::Classic(Box::new(classic::Input::Published {
-                    pod: pod.clone(),
-                    outcome,
-                })));
+        Some(Box::pin(async move {
+            while let Some(task) = self.next_task(&pod.uid) {
+                self.execute(&pod, task, &*handle).await;
             }
-            Task::Deallocate(claim) => {
-                let written = classic.deallocate(&claim).await;
-                self.released_classic(&claim, None, written);
-            }
-            Task::Forget => classic.forget(pod).await,
-        }
-    }
-
-    fn released_classic(
-        &self,
-        claim: &Claim,
-        pod: Option<Uid>,
-        written: Result<Option<Claim>, kube::Error>,
-    ) {
-        let key = classic::key_of(&claim.metadata);
-        let written = written.unwrap_or_else(|error| {
-            tracing::warn!(claim = %key, error = api_message(&error), "cannot release the claim");
-            None
-        });
-        self.report(Input::Classic(Box::new(classic::Input::Released {
-            key,
-            uid: claim.uid().into(),
-            pod,
-            claim: written.map(Arc::new),
-        })));
+        }))
     }
 
     /// Writes the classic claims of a pod; all are tried to the end.
-    pub(super) async fn write_classic(&self, job: &BindJob) -> Result<(), BindError> {
-        let Some(classic) = self.classic.as_ref().filter(|_| !job.classic.is_empty()) else {
-            return Ok(());
-        };
-        let pod = &job.pod;
-        let written = futures::future::join_all(job.classic.iter().map(async |task| {
-            proceed(&job.cancel)?;
-            let claim = classic.reserve(task, pod, &self.metrics).await?;
-            let pod = pod.uid.clone();
-            let written = classic::Input::ClaimWritten { pod, claim };
-            self.report(Input::Classic(Box::new(written)));
-            Ok(())
-        }))
-        .await;
-        written.into_iter().collect()
+    fn pre_bind<'a>(
+        &'a self,
+        pod: &'a PodInfo,
+        writes: &'a Shared,
+        is_canceled: &'a (dyn Fn() -> bool + Sync),
+        handle: &'a dyn WriterHandle,
+    ) -> BoxFuture<'a, Result<(), PreBindError>> {
+        let tasks = writes.get::<ClaimTasks>().map_or(&[][..], |tasks| &tasks.0);
+        Box::pin(async move {
+            let written = futures::future::join_all(tasks.iter().map(async |task| {
+                if is_canceled() {
+                    return Err(PreBindError::Canceled);
+                }
+                let claim = self.reserve(task, pod, handle).await?;
+                let pod = pod.uid.clone();
+                handle.report(Box::new(Input::ClaimWritten { pod, claim }));
+                Ok(())
+            }))
+            .await;
+            written.into_iter().collect()
+        })
     }
+}
+
+impl ClassicWriter {
+    async fn execute(&self, pod: &Arc<PodInfo>, task: Task, handle: &dyn WriterHandle) {
+        match task {
+            Task::Publish(spec, known) => {
+                let outcome = self.publish(pod, &spec, known).await.map(Arc::new);
+                handle.report(Box::new(Input::Published {
+                    pod: pod.clone(),
+                    outcome,
+                }));
+            }
+            Task::Deallocate(claim) => {
+                let written = self.deallocate(&claim).await;
+                report_release(handle, &claim, None, written);
+            }
+            Task::Forget => self.forget(pod).await,
+        }
+    }
+}
+
+fn report_release(
+    handle: &dyn WriterHandle,
+    claim: &Claim,
+    pod: Option<Uid>,
+    written: Result<Option<Claim>, kube::Error>,
+) {
+    let key = key_of(&claim.metadata);
+    let written = written.unwrap_or_else(|error| {
+        tracing::warn!(claim = %key, error = api_message(&error), "cannot release the claim");
+        None
+    });
+    handle.report(Box::new(Input::Released {
+        key,
+        uid: claim.uid().into(),
+        pod,
+        claim: written.map(Arc::new),
+    }));
 }

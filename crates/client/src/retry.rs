@@ -1,59 +1,29 @@
 //! How to handle writes that fail, or whose answer is lost.
 
-use super::*;
+use std::time::Duration;
 
 const RETRY_MIN: Duration = Duration::from_millis(50);
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
 /// Whether the server answered at all: otherwise a write may have happened or not.
-pub(super) fn answered(error: &kube::Error) -> bool {
+pub fn answered(error: &kube::Error) -> bool {
     // A server that is overloaded or shutting down may answer after the write.
     matches!(error, kube::Error::Api(status) if status.code < 500)
 }
 
-pub(super) fn code(error: &kube::Error) -> u16 {
+/// The status code of the answer; zero if the server did not answer with a Status.
+pub fn code(error: &kube::Error) -> u16 {
     match error {
         kube::Error::Api(status) => status.code,
         _ => 0,
     }
 }
 
-/// Makes the writes for one claim sequential.
-pub(super) struct ClaimLocks<T>(Mutex<FxHashMap<Uid, ClaimLock<T>>>);
-
-/// One claim's turn, with what the last writer of ours left.
-pub(super) type ClaimLock<T> = Arc<tokio::sync::Mutex<Option<Arc<T>>>>;
-
-impl<T> Default for ClaimLocks<T> {
-    fn default() -> Self {
-        Self(Mutex::default())
-    }
-}
-
-impl<T> ClaimLocks<T> {
-    pub(super) fn of(&self, uid: &str) -> ClaimLock<T> {
-        let mut turns = self.0.lock();
-        if turns.len() > 1024 {
-            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
-        }
-        turns.entry(uid.into()).or_default().clone()
-    }
-}
-
-impl<T: Object> ClaimLocks<T> {
-    /// Waits for the turn of a writer with a possibly outdated claim. Returns the newest known version.
-    pub(super) async fn take(
-        &self,
-        claim: &Arc<T>,
-    ) -> (tokio::sync::OwnedMutexGuard<Option<Arc<T>>>, Arc<T>) {
-        let last = self.of(claim.uid()).lock_owned().await;
-        let newest = assume_cache::newest(claim.clone(), last.as_ref());
-        (last, newest)
-    }
-}
-
 /// Repeats an idempotent write until its outcome is known. Returns the current object; `None` when it was deleted.
-pub(super) async fn until_known<T, W, R>(
+///
+/// # Errors
+/// The server refused the write, or the object cannot be read.
+pub async fn until_known<T, W, R>(
     write: impl Fn() -> W,
     read: impl Fn() -> R,
 ) -> Result<Option<T>, kube::Error>
@@ -82,9 +52,6 @@ where
     }
 }
 
-/// How often a write that got a conflict is repeated.
-pub(super) const CONFLICTS: u32 = 3;
-
 /// How often a server may answer with an internal error before that is the outcome.
 const FAILURES: u32 = 3;
 
@@ -94,13 +61,14 @@ const FAILURES: u32 = 3;
 /// But status 500 can be permanent, for example for objects that a broken webhook rejects. Then the write fails, the
 /// pod is retried with its backoff, and an event reports it.
 #[derive(Default)]
-pub(super) struct Failures {
+pub struct Failures {
     internal: u32,
     pause: Pause,
 }
 
 impl Failures {
-    pub(super) fn is_final(&mut self, error: &kube::Error) -> bool {
+    /// Whether the failure is the outcome. Counts internal errors.
+    pub fn is_final(&mut self, error: &kube::Error) -> bool {
         match code(error) {
             429 => false,
             500 => {
@@ -111,13 +79,14 @@ impl Failures {
         }
     }
 
-    pub(super) async fn wait(&mut self) {
+    /// Waits before the next repetition.
+    pub async fn wait(&mut self) {
         self.pause.wait().await;
     }
 }
 
-/// Pauses between repetitions.
-pub(super) struct Pause(Duration);
+/// Pauses between repetitions: 50 ms at first, then twice as long each time, up to five seconds.
+pub struct Pause(Duration);
 
 impl Default for Pause {
     fn default() -> Self {
@@ -126,7 +95,8 @@ impl Default for Pause {
 }
 
 impl Pause {
-    pub(super) async fn wait(&mut self) {
+    /// Waits for the next pause.
+    pub async fn wait(&mut self) {
         tokio::time::sleep(self.0).await;
         self.0 = (self.0 * 2).min(RETRY_MAX);
     }

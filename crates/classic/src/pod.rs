@@ -1,29 +1,29 @@
 //! One attempt's view of a pod's classic claims: the extension points of the plugin, without any effect.
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use allot_framework::claim_plugin::PluginRejection as Rejection;
+use allot_framework::node::NodeInfo;
+use allot_framework::pod::{Key, PodInfo, Uid, key_of};
+use allot_framework::selectors::Nodes;
+use allot_framework::status::{MUST_BE_REALLOCATED, NOT_AVAILABLE};
 use allot_model::classic::objects::{
     Allocation, AllocationMode, ResourceClaim, SchedulingSpec, SchedulingStatus,
 };
 use allot_model::limits::CLASSIC_NODES;
 use k8s_openapi::api::core::v1::NodeSelector;
 use rustc_hash::FxHasher;
-use std::hash::{Hash, Hasher};
 
-use super::claims::uid_of;
-use super::structured::{Problem, Used};
-use super::{ClaimTask, Classic};
-use crate::framework::Plugin;
-use crate::node::NodeInfo;
-use crate::pod::{Key, PodInfo, Uid};
-use crate::selectors::Nodes;
-use crate::status::{NOT_AVAILABLE, Rejection};
+use crate::claims::{InFlight, uid_of};
+use crate::message::ClaimTask;
+use crate::state::Classic;
+use crate::structured::{Problem, Used};
 
 mod post_filter;
 
 pub use post_filter::Deallocation;
 
-const PLUGIN: Plugin = Plugin::DynamicResources;
 /// Why a pod waits after its specification was published; upstream's text.
 pub const WAITING: &str = "waiting for resource driver";
 /// Why a pod waits when there is nothing to publish; upstream's text.
@@ -116,14 +116,14 @@ impl PodClaims {
         }
         let resolved = cx
             .resolve(pod)
-            .map_err(|e| Rejection::unresolvable(PLUGIN, e.to_string()))?;
+            .map_err(|e| Rejection::unresolvable(e.to_string()))?;
         if resolved.is_empty() {
             return Ok(None);
         }
         let negotiation = cx
             .negotiations
             .of(pod)
-            .map_err(|e| Rejection::error(PLUGIN, e.to_string()))?;
+            .map_err(|e| Rejection::error(e.to_string()))?;
         let answers = negotiation.map(|n| &n.status);
         let mut claims = Vec::with_capacity(resolved.len());
         for (entry, key, claim) in resolved {
@@ -161,7 +161,7 @@ impl PodClaims {
                 .as_ref()
                 .is_some_and(|n| !n.matches(&node.name, node.labels()))
         };
-        let reject = |reason: &'static str| Err(Rejection::unresolvable(PLUGIN, reason));
+        let reject = |reason: &'static str| Err(Rejection::unresolvable(reason));
         let mut available = true;
         for claim in &self.claims {
             match &claim.state {
@@ -207,10 +207,10 @@ impl PodClaims {
                 Ok(Some(found)) => {
                     allocations.push((at, (problem.driver.clone(), Arc::new(found))));
                 }
-                Ok(None) => return Err(Rejection::unresolvable(PLUGIN, UNSUITABLE)),
+                Ok(None) => return Err(Rejection::unresolvable(UNSUITABLE)),
                 Err(error) => {
                     let text = format!("checking structured parameters failed: {error}");
-                    return Err(Rejection::unresolvable(PLUGIN, text));
+                    return Err(Rejection::unresolvable(text));
                 }
             }
         }
@@ -309,9 +309,9 @@ impl State {
         answers: Option<&SchedulingStatus>,
         cx: &Classic,
     ) -> Result<Self, Rejection> {
-        let reject = |text: &'static str| Err(Rejection::unschedulable(PLUGIN, text));
+        let reject = |text: &'static str| Err(Rejection::unschedulable(text));
         if claim.status.deallocation_requested || cx.claims.is_releasing(uid_of(claim), &pod.uid) {
-            return reject(crate::status::MUST_BE_REALLOCATED);
+            return reject(MUST_BE_REALLOCATED);
         }
         if let Some(allocation) = &claim.status.allocation {
             if !cx.claims.can_be_reserved(claim, &pod.uid) {
@@ -324,25 +324,23 @@ impl State {
         let name = &claim.spec.resource_class_name;
         let Some(class) = cx.class(name) else {
             let text = format!("resource class {name} does not exist");
-            return Err(Rejection::unresolvable(PLUGIN, text));
+            return Err(Rejection::unresolvable(text));
         };
         if class.structured_parameters == Some(true) {
             let writing = cx.claims.in_flight(uid_of(claim));
-            if writing.is_some_and(super::claims::InFlight::allocates) {
-                let key = super::key_of(&claim.metadata);
+            if writing.is_some_and(InFlight::allocates) {
+                let key = key_of(&claim.metadata);
                 let text = format!("resource claim {key} is in the process of being allocated");
-                return Err(Rejection::unschedulable(PLUGIN, text));
+                return Err(Rejection::unschedulable(text));
             }
             let problem = cx.structured.problem(claim, class);
             return Ok(Self::Structured {
                 suitable: compile(class.suitable_nodes.as_ref()),
-                problem: problem
-                    .map_err(|error| Rejection::unresolvable(PLUGIN, error.to_string()))?,
+                problem: problem.map_err(|error| Rejection::unresolvable(error.to_string()))?,
             });
         }
         if claim.spec.allocation_mode == AllocationMode::Immediate {
             return Err(Rejection::unresolvable(
-                PLUGIN,
                 "unallocated immediate resourceclaim",
             ));
         }

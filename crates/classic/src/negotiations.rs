@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
+use allot_framework::pod::{Key, PodInfo, key_of};
+use allot_framework::version::is_newer;
 use allot_model::classic::objects::{PodScheduling, SchedulingSpec};
-use rustc_hash::{FxHashMap, FxHashSet};
-
-use super::key_of;
-use crate::pod::{Key, PodInfo};
-use crate::version::is_newer;
 use allot_reflector::Observed;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 #[derive(Debug, Default)]
 struct Entry {

@@ -12,7 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::Value;
 
 use super::Structured;
-use crate::classic::claims::Claims;
+use crate::claims::Claims;
 
 /// Instances in use by node: driver and name.
 #[derive(Debug, Default)]
