@@ -128,6 +128,13 @@ pub enum Action {
     },
     /// Delete the negotiation of a pod that was bound.
     Forget(Arc<PodInfo>),
+    /// Delete a negotiation whose pod is not among the pods that the scheduler knows, if the pod has finished.
+    Collect {
+        /// Namespace and name of the pod.
+        pod: Key,
+        /// UID of the pod.
+        uid: Uid,
+    },
     /// Take the reservation for a pod back after its binding failed.
     Unreserve {
         /// The pod.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use allot_framework::pod::{Key, PodInfo, key_of};
+use allot_framework::pod::{Key, PodInfo, Uid, key_of};
 use allot_framework::version::is_newer;
 use allot_model::classic::objects::{PodScheduling, SchedulingSpec};
 use allot_reflector::Observed;
@@ -77,6 +77,14 @@ impl Negotiations {
     pub fn exists(&self, key: &Key) -> bool {
         let entry = self.entries.get(key);
         entry.is_some_and(|e| e.known.is_some() || e.wanted.is_some())
+    }
+
+    /// UID of the pod that a known negotiation belongs to.
+    pub fn owner(&self, key: &Key) -> Option<Uid> {
+        let known = self.entries.get(key)?.known.as_ref()?;
+        let mut owners = known.metadata.owner_references.iter().flatten();
+        let owner = owners.find(|owner| owner.controller == Some(true))?;
+        Some(owner.uid.as_str().into())
     }
 
     /// UID of the object that is known to exist.

@@ -164,6 +164,9 @@ impl ClaimPlugin for Classic {
             }
             Input::Scheduling(observed) => {
                 for (pod, news) in self.negotiations.observe(observed) {
+                    if handle.pod(&pod).is_none() {
+                        self.without_pod.insert(pod.clone());
+                    }
                     effects.extend(self.answered(&pod, news, handle));
                 }
             }
@@ -298,13 +301,17 @@ impl ClaimPlugin for Classic {
         effects
     }
 
-    /// Tries pods again that waited until another pod was tried.
+    /// Tries pods again that waited until another pod was tried, and collects negotiations of finished pods.
     fn queue_changed(&mut self, handle: &dyn Handle) -> Vec<Effect> {
         let waiting = self.deferrals.end(|pod, attempts| {
             let ready = handle.ready(pod);
             ready.is_none_or(|queued| queued.attempts != attempts)
         });
-        waiting.into_iter().map(activate).collect()
+        let mut effects: Vec<Effect> = waiting.into_iter().map(activate).collect();
+        if !self.without_pod.is_empty() && handle.pods_are_listed() {
+            effects.extend(self.collect(handle));
+        }
+        effects
     }
 }
 
@@ -349,6 +356,19 @@ impl Classic {
             || !queued.pending
             || !matches!(PodClaims::prepare(pod, self), Ok(Some(claims)) if !claims.answers_matter());
         matters.then(|| Effect::Activate(pod.clone(), ANSWER_EVENT))
+    }
+
+    /// Requests the deletion of the negotiations whose pods have finished: as long as a node is selected in one, drivers
+    /// allocate claims for its pod, as often as these are deallocated for others. A scheduler that ended after the binding
+    /// left it over, and no watch shows a finished pod to the next one. The writer checks that the pod has finished: it may
+    /// also be one that the watch of pods is about to show.
+    fn collect(&mut self, handle: &dyn Handle) -> Vec<Effect> {
+        let keys = std::mem::take(&mut self.without_pod);
+        let keys = keys.into_iter().filter(|key| handle.pod(key).is_none());
+        let owned = keys.filter_map(|pod| Some((self.negotiations.owner(&pod)?, pod)));
+        owned
+            .map(|(uid, pod)| write(Action::Collect { pod, uid }))
+            .collect()
     }
 
     fn publish(&mut self, pod: &Arc<PodInfo>, spec: SchedulingSpec) -> Action {

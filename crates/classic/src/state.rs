@@ -8,7 +8,7 @@ use allot_framework::pod::claims::{ResolveError, claim_key};
 use allot_model::classic::objects::{ResourceClaim, ResourceClass};
 use allot_reflector::Observed;
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaim, PodResourceClaimStatus};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::discovery::Served;
 use crate::{claims, deferrals, negotiations, structured};
@@ -26,6 +26,8 @@ pub struct Classic {
     pub deferrals: deferrals::Deferrals,
     /// Structured resources and parameters.
     pub structured: structured::Structured,
+    /// Negotiations that were observed when their pods were not known.
+    pub(crate) without_pod: FxHashSet<Key>,
     classes: FxHashMap<String, Arc<ResourceClass>>,
 }
 
@@ -38,6 +40,7 @@ impl Classic {
             negotiations: negotiations::Negotiations::default(),
             deferrals: deferrals::Deferrals::default(),
             structured: structured::Structured::default(),
+            without_pod: FxHashSet::default(),
             classes: FxHashMap::default(),
         }
     }

@@ -8,10 +8,11 @@ use allot_client::{delete, patch_params};
 use allot_framework::assume_cache::Object as _;
 use allot_framework::claim_locks::ClaimLocks;
 use allot_framework::claim_plugin::{ClaimWriter, PreBindError, Shared, WriterHandle};
-use allot_framework::pod::{PodInfo, Uid, key_of};
+use allot_framework::pod::{Key, PodInfo, Uid, is_finished, key_of};
 use allot_model::classic::objects::{PodScheduling, ResourceClaim as Claim, SchedulingSpec};
 use allot_reflector::api_message;
 use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PostParams};
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client};
@@ -136,7 +137,7 @@ impl ClassicWriter {
             }
             existing = loop {
                 match api.get_opt(name).await {
-                    Ok(found) => break self.own(pod, found)?,
+                    Ok(found) => break self.own(&pod.key, &pod.uid, found)?,
                     Err(_) => pause.wait().await,
                 }
             };
@@ -146,33 +147,38 @@ impl ClassicWriter {
     /// Identity of the negotiation that was found, if it is that of the pod.
     fn own(
         &self,
-        pod: &PodInfo,
+        pod: &Key,
+        pod_uid: &Uid,
         found: Option<DynamicObject>,
     ) -> Result<Option<String>, PublishError> {
         let Some(found) = found else { return Ok(None) };
         let found: PodScheduling = typed(found)?;
         let uid = found.metadata.uid.clone().unwrap_or_default();
-        if is_owned_by(&found, &pod.uid) {
+        if is_owned_by(&found, pod_uid) {
             return Ok(Some(uid));
         }
         Err(PublishError::NotOwned {
             kind: self.served.scheduling().kind,
             uid,
-            pod: pod.key.clone(),
+            pod: pod.clone(),
         })
     }
 
-    /// Deletes the negotiation of a pod, and not that of a later pod of its name; if that fails, the garbage collector deletes it.
-    async fn forget(&self, pod: &PodInfo) {
-        let api = self.api(&pod.key.namespace, &self.served.scheduling());
-        let name = &*pod.key.name;
+    /// Deletes the negotiation of a pod, and not that of a later pod of its name; if that fails, the garbage collector
+    /// deletes it. With `only_finished` it stays unless the pod exists and has finished.
+    async fn forget(&self, pod: &Key, pod_uid: &Uid, only_finished: bool) {
+        let api = self.api(&pod.namespace, &self.served.scheduling());
         let delete = async || {
-            let found = api.get_opt(name).await?;
+            if only_finished && !self.has_finished(pod, pod_uid).await? {
+                return Ok(());
+            }
+            let found = api.get_opt(&pod.name).await?;
             // One of another pod stays.
-            let Ok(Some(uid)) = self.own(pod, found) else {
+            let Ok(Some(uid)) = self.own(pod, pod_uid, found) else {
                 return Ok(());
             };
-            api.delete(name, &delete::by_uid(uid)).await.map(drop)
+            let deleted = api.delete(&pod.name, &delete::by_uid(uid)).await;
+            deleted.map(drop)
         };
         // Drivers would go on allocating for a pod that is bound or finished.
         let mut failures = Failures::default();
@@ -182,11 +188,18 @@ impl ClassicWriter {
                 return;
             }
             if failures.is_final(&error) || matches!(error, kube::Error::SerdeError(_)) {
-                tracing::debug!(pod = %pod.key, error = api_message(&error), "cannot delete the negotiation");
+                tracing::debug!(%pod, error = api_message(&error), "cannot delete the negotiation");
                 return;
             }
             failures.wait().await;
         }
+    }
+
+    async fn has_finished(&self, pod: &Key, uid: &Uid) -> Result<bool, kube::Error> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace);
+        let found = pods.get_opt(&pod.name).await?;
+        let found = found.filter(|pod| pod.metadata.uid.as_deref() == Some(&**uid));
+        Ok(found.is_some_and(|pod| is_finished(&pod)))
     }
 }
 
@@ -209,6 +222,11 @@ impl ClaimWriter for ClassicWriter {
                 (pod, tasks.collect())
             }
             Action::Forget(pod) => (pod, vec![Task::Forget]),
+            Action::Collect { pod, uid } => {
+                return Some(Box::pin(async move {
+                    self.forget(&pod, &uid, true).await;
+                }));
+            }
             Action::Unreserve { pod, claim } => {
                 return Some(Box::pin(async move {
                     let written = self.unreserve(&claim, &pod).await;
@@ -265,7 +283,7 @@ impl ClassicWriter {
                 let written = self.deallocate(&claim).await;
                 report_release(handle, &claim, None, written);
             }
-            Task::Forget => self.forget(pod).await,
+            Task::Forget => self.forget(&pod.key, &pod.uid, false).await,
         }
     }
 }

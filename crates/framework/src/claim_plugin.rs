@@ -133,7 +133,9 @@ pub struct Queued<'a> {
 pub trait Handle {
     /// The nodes of the snapshot.
     fn nodes(&self) -> &[Arc<NodeInfo>];
-    /// A pod that exists.
+    /// Whether the first list of pods has arrived.
+    fn pods_are_listed(&self) -> bool;
+    /// A pod that exists and is not finished.
     fn pod(&self, key: &Key) -> Option<&Arc<PodInfo>>;
     /// A pod in any part of the queue.
     fn queued(&self, uid: &Uid) -> Option<Queued<'_>>;

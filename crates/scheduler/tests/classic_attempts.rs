@@ -448,3 +448,39 @@ fn the_negotiation_of_a_finished_pod_is_deleted() {
     fixture.arrives(*finished);
     assert!(forgotten(&mut fixture));
 }
+
+/// A scheduler ended after it had bound a pod, and the next one began when the pod had finished: it never saw the pod.
+/// Its negotiation stayed, and drivers allocated claims for it as often as these were deallocated for others.
+#[test]
+fn regression_the_negotiation_of_a_pod_that_finished_without_a_scheduler_is_collected() {
+    let mut fixture = Fixture::usual();
+    let collected = |fixture: &mut Fixture| -> Vec<String> {
+        let actions = fixture.core.take_actions();
+        let collects = |write: &Action| match write {
+            Action::Collect { pod, uid } => Some(format!("{pod} {uid}")),
+            _ => None,
+        };
+        actions
+            .iter()
+            .filter_map(write)
+            .filter_map(collects)
+            .collect()
+    };
+    fixture.scheduling("p", &spec("n0", &["n0"]), json!([]));
+    fixture.scheduling("q", &spec("n0", &["n0"]), json!([]));
+    // No pod is known yet.
+    assert!(collected(&mut fixture).is_empty());
+    let q: Box<Pod> = fixture.object(json!({
+        "metadata": {"name": "q", "namespace": "ns", "uid": "uid-q"},
+        "spec": {"containers": []},
+    }));
+    fixture.handle(CoreInput::Pod(Observed::Listed {
+        items: vec![Arc::new(PodInfo::observed(*q))],
+        version: "1000".to_owned(),
+    }));
+    assert_eq!(collected(&mut fixture), ["ns/p uid-p"]);
+    // A driver answers before the deletion is seen.
+    fixture.scheduling("p", &spec("n0", &["n0"]), json!([{"name": "c"}]));
+    fixture.scheduling("q", &spec("n0", &["n0"]), json!([{"name": "c"}]));
+    assert_eq!(collected(&mut fixture), ["ns/p uid-p"]);
+}

@@ -25,6 +25,7 @@ struct View<'a> {
     queue: &'a Queue,
     cache: &'a Cache,
     pods: &'a FxHashMap<Key, Arc<PodInfo>>,
+    pods_are_listed: bool,
 }
 
 fn queued(pod: &QueuedPod) -> Queued<'_> {
@@ -38,6 +39,10 @@ fn queued(pod: &QueuedPod) -> Queued<'_> {
 impl Handle for View<'_> {
     fn nodes(&self) -> &[Arc<NodeInfo>] {
         &self.cache.snapshot().nodes
+    }
+
+    fn pods_are_listed(&self) -> bool {
+        self.pods_are_listed
     }
 
     fn pod(&self, key: &Key) -> Option<&Arc<PodInfo>> {
@@ -78,6 +83,7 @@ impl Core {
             queue: &self.queue,
             cache: &self.cache,
             pods: &self.pods,
+            pods_are_listed: self.pods_listed,
         };
         let effects = call(plugin, &view);
         for effect in effects {
@@ -144,6 +150,7 @@ impl Core {
             queue: &self.queue,
             cache: &self.cache,
             pods: &self.pods,
+            pods_are_listed: self.pods_listed,
         };
         claims.post_filter(rejected, attempts, &view)
     }
