@@ -1,6 +1,7 @@
 //! Access to `resource.k8s.io` in whichever version the API server serves.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use allot_client::api_message;
 use allot_model::{Kind, Version, convert};
@@ -10,6 +11,7 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use crate::allocated::Claim;
+use crate::bounds::ANSWER_LIMIT;
 use crate::claim::ClaimRef;
 
 /// Newest first; v1alpha3 is that of 1.31. Older versions have no structured devices.
@@ -33,6 +35,9 @@ pub enum AccessError {
     /// The claim is not ready to be prepared.
     #[error("{0}")]
     Claim(String),
+    /// The API server did not answer, or its answer did not come to an end.
+    #[error("no answer of the API server within {0:?}")]
+    NoAnswer(Duration),
 }
 
 /// A client that remembers which version works.
@@ -81,7 +86,9 @@ impl ResourceApi {
                 .uri(format!("/apis/resource.k8s.io/{version}/{path}"))
                 .header("content-type", content_type(method))
                 .body(bytes)?;
-            match allot_reflector::request(&self.client, request, everything).await {
+            let answer = allot_reflector::request(&self.client, request, everything);
+            let answer = tokio::time::timeout(ANSWER_LIMIT, answer).await;
+            match answer.map_err(|_| AccessError::NoAnswer(ANSWER_LIMIT))? {
                 Ok(value) => {
                     self.version.store(index, Ordering::Relaxed);
                     return Ok((version, value));
@@ -328,5 +335,21 @@ mod tests {
         let api = ResourceApi::new(Client::new(service, "default"));
         let slices = api.list_slices("spec.driver=d").await.expect("slices");
         assert_eq!(slices.len(), 4);
+    }
+
+    /// A request to an API server that never ends its answer stopped whatever waited for it: publishing, for example.
+    #[tokio::test(start_paused = true)]
+    async fn regression_an_answer_that_does_not_end_is_given_up() {
+        let service = tower::service_fn(|_: Request<Body>| async {
+            let byte = |()| async {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                Some((Ok::<_, Infallible>(http_body::Frame::data(" ".into())), ()))
+            };
+            let bytes = http_body_util::StreamBody::new(futures::stream::unfold((), byte));
+            Ok::<_, Infallible>(Response::new(bytes))
+        });
+        let api = ResourceApi::new(Client::new(service, "default"));
+        let error = api.list_slices("spec.driver=d").await.unwrap_err();
+        assert_eq!(error.to_string(), "no answer of the API server within 30s");
     }
 }

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 
 use crate::AccessError;
 use crate::api::ResourceApi;
+use crate::bounds::ANSWER_LIMIT;
 use crate::claim::ClaimRef;
 use crate::error::Error;
 use crate::metrics::Metrics;
@@ -94,7 +95,9 @@ impl Controls {
             action: "Driver".to_owned(),
             secondary: None,
         };
-        Ok(recorder.publish(&event, &regarding).await?)
+        let published = recorder.publish(&event, &regarding);
+        let published = tokio::time::timeout(ANSWER_LIMIT, published).await;
+        Ok(published.map_err(|_| AccessError::NoAnswer(ANSWER_LIMIT))??)
     }
 }
 

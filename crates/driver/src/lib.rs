@@ -76,6 +76,7 @@ mod api;
 pub mod attributes;
 pub mod binding;
 mod boot;
+mod bounds;
 mod builder;
 mod checkpoint;
 mod claim;

@@ -4,24 +4,27 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use allot_client::api_message;
-use allot_reflector::{Collection, Observed, observe};
-use futures::StreamExt;
+use allot_reflector::{everything, request};
 use k8s_openapi::api::core::v1::{Node, NodeSelector};
 use k8s_openapi::api::resource::v1::{CounterSet, Device, ResourceSlice, ResourceSliceSpec};
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
-use kube::runtime::watcher;
+use kube::Resource as _;
+use kube::api::{DynamicObject, GetParams};
+use kube::core::Request;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::AccessError;
 use crate::api::ResourceApi;
+use crate::bounds::ANSWER_LIMIT;
 use crate::error::{BackgroundError, InvalidResources};
 
+mod changes;
 mod plan;
 #[cfg(test)]
 mod tests;
 mod validate;
 
+use changes::Changes;
 use plan::{Plan, Target};
 
 /// All devices of a driver, by pool. Without pools the slices are deleted; a pool with one empty slice stays visible.
@@ -143,11 +146,6 @@ impl Scope {
     }
 }
 
-/// Delay before a change by another client is reverted.
-const SYNC_DELAY: Duration = Duration::from_secs(30);
-/// Deleted slices are created again sooner: an agent that restarts deletes all slices of its node, and the devices must
-/// not be missing for half a minute because of that.
-const DELETED_DELAY: Duration = Duration::from_millis(500);
 const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
 
 /// How many devices a slice holds, and how many when one of them has taints or uses counters.
@@ -214,24 +212,13 @@ impl Publisher {
                     Some(delay)
                 }
             };
-            let changes = changes.get_or_insert_with(|| Box::pin(self.changes()));
+            // After the first request, which finds out which version of the API the server has.
+            let changes =
+                changes.get_or_insert_with(|| Changes::watch(&self.api, &self.selector()));
             let wait = async {
                 match wake {
                     Some(delay) => tokio::time::sleep(delay).await,
-                    None => {
-                        let mut due: Option<Instant> = None;
-                        loop {
-                            tokio::select! {
-                                delay = changes.next() => {
-                                    let at = Instant::now() + delay.unwrap_or(SYNC_DELAY);
-                                    due = Some(due.map_or(at, |due| due.min(at)));
-                                }
-                                () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
-                                    break;
-                                }
-                            }
-                        }
-                    }
+                    None => changes.due().await,
                 }
             };
             tokio::select! {
@@ -239,24 +226,6 @@ impl Publisher {
                 () = wait => {}
             }
         }
-    }
-
-    /// Changes of the driver's slices: how long to wait before syncing.
-    fn changes(&self) -> impl futures::Stream<Item = Duration> + Send + use<> {
-        let gvk = GroupVersionKind::gvk(
-            allot_model::GROUP,
-            self.api.version().name(),
-            "ResourceSlice",
-        );
-        let resource = ApiResource::from_gvk_with_plural(&gvk, "resourceslices");
-        let api: kube::Api<DynamicObject> =
-            kube::Api::all_with(self.api.client().clone(), &resource);
-        let slices = Collection::new(api, Some(&self.selector()));
-        observe::<DynamicObject>(slices).map(|observed| match observed {
-            Observed::Applied(_) => SYNC_DELAY,
-            // Deletions before the watch began are not reported as such.
-            Observed::Deleted(_) | Observed::Listed { .. } => DELETED_DELAY,
-        })
     }
 
     async fn sync(
@@ -279,6 +248,12 @@ impl Publisher {
             .list_slices(&self.selector())
             .await
             .map_err(|error| failed(&error))?;
+        let exists = |uid: &String| {
+            existing
+                .iter()
+                .any(|it| it.metadata.uid.as_ref() == Some(uid))
+        };
+        stored.retain(|uid, _| exists(uid));
         let names: BTreeSet<&str> = existing
             .iter()
             .map(|slice| slice.spec.pool.name.as_str())
@@ -313,31 +288,25 @@ impl Publisher {
             uid: uid @ None,
         }) = &mut self.scope.node
         {
-            let nodes: kube::Api<kube::core::PartialObjectMeta<Node>> =
-                kube::Api::all(self.api.client().clone());
-            let failed = |error| BackgroundError::Sync(format!("get node {name}: {error}"));
-            let mut node = nodes
-                .get_opt(name)
-                .await
-                .map_err(|error| failed(api_message(&error)))?;
-            if node.is_none() {
-                // Drivers and the kubelet are started together, and either may be first.
-                let seen = watcher::watch_object(nodes, name);
-                let mut seen =
-                    std::pin::pin!(seen.filter_map(|node| std::future::ready(node.transpose())));
-                let waited = tokio::time::timeout(NODE_PATIENCE, seen.next()).await;
-                // An error ends the wait, or a driver with permission only to get nodes would ask without a pause.
-                node = waited.ok().flatten().and_then(Result::ok);
-            }
-            let node = node.ok_or_else(|| failed(format!("nodes \"{name}\" not found")))?;
-            *uid = node.metadata.uid;
+            let failed = |text: String| BackgroundError::Sync(format!("get node {name}: {text}"));
+            // Drivers and the kubelet are started together, and either may be first.
+            let (deadline, mut pause) = (Instant::now() + NODE_PATIENCE, RETRY.0);
+            *uid = loop {
+                match node(self.api.client(), name).await {
+                    Ok(Some(node)) => break node.metadata.uid,
+                    Ok(None) if Instant::now() < deadline => tokio::time::sleep(pause).await,
+                    Ok(None) => return Err(failed(format!("nodes \"{name}\" not found"))),
+                    Err(error) => return Err(failed(error.to_string())),
+                }
+                pause = (pause * 2).min(NODE_PATIENCE / 5);
+            };
         }
         Ok(())
     }
 
     /// Obsolete slices are deleted first, so that the pool is incomplete rather than wrong while it changes.
     async fn execute(&self, plan: &Plan, stored: &mut Stored) -> Result<(), BackgroundError> {
-        let failed = |error: crate::AccessError| BackgroundError::Sync(error.to_string());
+        let failed = |error: AccessError| BackgroundError::Sync(error.to_string());
         for slice in &plan.delete {
             self.api.delete_slice(slice).await.map_err(failed)?;
         }
@@ -374,5 +343,19 @@ impl Publisher {
             });
         }
         plan::remember(stored, sent, &got);
+    }
+}
+
+/// The metadata of a Node, or `None` if it does not exist.
+async fn node(client: &kube::Client, name: &str) -> Result<Option<DynamicObject>, AccessError> {
+    let request_for = Request::new(Node::url_path(&(), None));
+    let asked = request_for.get_metadata(name, &GetParams::default());
+    let asked = asked.map_err(kube::Error::BuildRequest)?;
+    let answer = request::<DynamicObject>(client, asked, everything);
+    let answer = tokio::time::timeout(ANSWER_LIMIT, answer).await;
+    match answer.map_err(|_| AccessError::NoAnswer(ANSWER_LIMIT))? {
+        Ok(node) => Ok(Some(node)),
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }

@@ -1,8 +1,10 @@
 //! Lists and watches for all kinds alike: objects are text here.
 
 use std::borrow::Cow;
+use std::pin::pin;
 use std::time::Duration;
 
+use futures::FutureExt;
 use http::HeaderValue;
 use http::header::ACCEPT_ENCODING;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ListMeta, Status};
@@ -20,6 +22,13 @@ use crate::wire;
 const PAGE: u32 = 500;
 const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(10);
+/// A round that is shorter is brief. From the second brief one in a row on there is a pause: a server that ends every watch at
+/// once, or whose history is always gone, must not be asked without one.
+const BRIEF: Duration = Duration::from_secs(1);
+/// The end of a watch whose server does not end it: twice what is asked for (kube's `timeoutSeconds`, 290 s).
+const WATCH_LIMIT: Duration = Duration::from_secs(600);
+/// A list has no more pages: that is five million objects.
+const MOST_PAGES: u32 = 10_000;
 /// So often a list is refused before an optional kind counts as empty: a server that starts refuses for a moment what
 /// it permits afterwards.
 const REFUSALS: u32 = 4;
@@ -91,8 +100,10 @@ enum Next {
 pub(super) async fn follow(of: &Collection, shutdown: &CancellationToken, sink: &mut dyn Sink) {
     let mut next = Next::List;
     let mut failures = 0u32;
+    let mut brief_rounds = 0u32;
     let mut is_known = false;
     while !shutdown.is_cancelled() {
+        let mut long = pin!(tokio::time::sleep(BRIEF));
         let step = async {
             let from = match std::mem::replace(&mut next, Next::List) {
                 Next::End => return Ok(Next::End),
@@ -113,17 +124,23 @@ pub(super) async fn follow(of: &Collection, shutdown: &CancellationToken, sink: 
             () = shutdown.cancelled() => return,
             outcome = step => outcome,
         };
-        match outcome {
+        let pause = match outcome {
             Ok(Next::End) => return,
             Ok(then) => {
                 failures = 0;
                 next = then;
+                brief_rounds = match long.as_mut().now_or_never() {
+                    None => brief_rounds.saturating_add(1),
+                    Some(()) => 0,
+                };
+                match brief_rounds {
+                    0 | 1 => continue,
+                    more => pause_after(more - 1),
+                }
             }
             Err(error) => {
                 failures = failures.saturating_add(1);
-                let pause = RETRY_MIN
-                    .saturating_mul(1 << failures.min(7))
-                    .min(RETRY_MAX);
+                let pause = pause_after(failures);
                 let why = crate::api_message(&error);
                 tracing::warn!(url = of.url, error = %why, ?pause, "watch failed");
                 let is_refused = matches!(&error, Error::Api(status) if status.code == 403);
@@ -135,14 +152,21 @@ pub(super) async fn follow(of: &Collection, shutdown: &CancellationToken, sink: 
                         return;
                     }
                 }
-                tokio::select! {
-                    biased;
-                    () = shutdown.cancelled() => return,
-                    () = tokio::time::sleep(pause) => {}
-                }
+                pause
             }
+        };
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
         }
     }
+}
+
+/// The pause after so many failures in a row.
+fn pause_after(failures: u32) -> Duration {
+    let pause = RETRY_MIN.saturating_mul(1 << failures.min(7));
+    pause.min(RETRY_MAX)
 }
 
 /// Lists all objects. Returns their resource version.
@@ -154,13 +178,15 @@ async fn list(of: &Collection, sink: &mut dyn Sink) -> Result<String, Error> {
     }
     .limit(PAGE);
     sink.begin();
-    loop {
+    // Of the whole list if that is bounded, else of each page.
+    let mut left = of.largest;
+    for _ in 0..MOST_PAGES {
         let request = Request::new(&of.url)
             .list(&params)
             .map_err(Error::BuildRequest)?;
-        let keep = sink.protobuf();
-        let answer = wire::send(&of.client, request, keep.is_some()).await?;
-        let text = wire::text(answer, keep.unwrap_or(everything)).await?;
+        let largest = left.unwrap_or(wire::LARGEST_LIST);
+        let text = wire::exchange(&of.client, request, sink.protobuf(), largest).await?;
+        left = left.map(|left| left.saturating_sub(text.len()));
         let page: List<'_> = serde_json::from_str(&text).map_err(Error::SerdeError)?;
         sink.page(&page.items).map_err(Error::SerdeError)?;
         match page.metadata.continue_.filter(|c| !c.is_empty()) {
@@ -168,6 +194,8 @@ async fn list(of: &Collection, sink: &mut dyn Sink) -> Result<String, Error> {
             None => return Ok(page.metadata.resource_version.unwrap_or_default()),
         }
     }
+    let endless = format!("a list of more than {MOST_PAGES} pages");
+    Err(Error::Service(endless.into()))
 }
 
 /// Follows a watch to its end.
@@ -185,13 +213,23 @@ async fn watch(of: &Collection, from: String, sink: &mut dyn Sink) -> Result<Nex
     let identity = HeaderValue::from_static("identity");
     request.headers_mut().insert(ACCEPT_ENCODING, identity);
     let keep = sink.protobuf();
-    let answer = match wire::send(&of.client, request, keep.is_some()).await {
+    let mut limit = pin!(tokio::time::sleep(WATCH_LIMIT));
+    let answer = tokio::select! {
+        answer = wire::send(&of.client, request, keep.is_some()) => answer,
+        () = &mut limit => return Ok(Next::Watch(version)),
+    };
+    let answer = match answer {
         Ok(answer) => answer,
         Err(Error::Api(status)) if status.code == 410 => return Ok(Next::List),
         Err(error) => return Err(error),
     };
     let mut events = wire::Events::of(answer);
-    while let Some(event) = events.next().await {
+    loop {
+        let event = tokio::select! {
+            event = events.next() => event,
+            () = &mut limit => break,
+        };
+        let Some(event) = event else { break };
         let then = match event {
             Ok(wire::Event::Line(line)) => match of_line(of, &line, &mut version, sink) {
                 // The connection broke within a line: earlier events count as well.

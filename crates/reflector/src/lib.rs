@@ -6,6 +6,9 @@
 //! server still has the history. Errors are retried with exponential back-off, and no event is delivered twice in
 //! between.
 //!
+//! The server is not trusted with time or memory: answers and events have a largest size, requests a deadline, a watch that
+//! never ends is renewed, and one that always ends at once is not repeated without a pause.
+//!
 //! The caller selects how much of an object is decoded:
 //!
 //! ```
@@ -78,6 +81,8 @@ pub struct Collection {
     fields: Option<String>,
     labels: Option<String>,
     optional: bool,
+    /// Of the whole list, in bytes.
+    largest: Option<usize>,
 }
 
 impl Collection {
@@ -89,6 +94,7 @@ impl Collection {
             fields: fields.map(str::to_owned),
             labels: None,
             optional: false,
+            largest: None,
         }
     }
 
@@ -96,6 +102,14 @@ impl Collection {
     #[must_use]
     pub fn labels(mut self, selector: &str) -> Self {
         self.labels = Some(selector.to_owned());
+        self
+    }
+
+    /// A list of more than so many bytes, all pages together, is an error: for callers that know how much there can be, and do
+    /// not trust the server. Without this each page has a limit, and the number of pages.
+    #[must_use]
+    pub fn largest(mut self, bytes: usize) -> Self {
+        self.largest = Some(bytes);
         self
     }
 

@@ -111,17 +111,17 @@ fn exactly<T: DeserializeOwned>(text: &str, keep: Keep) -> serde_json::Result<T>
     Ok(read)
 }
 
-/// Sends a request that is answered with an object.
+/// Sends a request that is answered with an object, or with a list of a few.
 ///
 /// # Errors
-/// The response of the server, or the error if it cannot be read.
+/// The response of the server, or the error if it cannot be read, has more than 64 MiB, or does not end within five minutes.
 pub async fn request<K: Readable>(
     client: &Client,
     request: http::Request<Vec<u8>>,
     keep: Keep,
 ) -> Result<K, Error> {
-    let answer = wire::send(client, request, K::PROTOBUF).await?;
-    let text = wire::text(answer, keep).await?;
+    let binary = K::PROTOBUF.then_some(keep);
+    let text = wire::exchange(client, request, binary, wire::LARGEST_OBJECT).await?;
     K::read(&text, keep).map_err(Error::SerdeError)
 }
 
@@ -152,8 +152,8 @@ where
 {
     let request = Request::new(api.resource_url()).list(params);
     let request = request.map_err(Error::BuildRequest)?;
-    let answer = wire::send(&api.clone().into_client(), request, K::PROTOBUF).await?;
-    let text = wire::text(answer, keep).await?;
+    let (client, binary) = (api.clone().into_client(), K::PROTOBUF.then_some(keep));
+    let text = wire::exchange(&client, request, binary, wire::LARGEST_LIST).await?;
     let list: List<'_> = serde_json::from_str(&text).map_err(Error::SerdeError)?;
     let items = list.items.iter().map(|item| K::read(item.get(), keep));
     items.collect::<Result<_, _>>().map_err(Error::SerdeError)

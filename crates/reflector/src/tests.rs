@@ -1,7 +1,10 @@
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
 use http::{Request, Response};
+use http_body::Frame;
+use http_body_util::{Either, StreamBody};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::client::Body;
 use serde_json::{Value, json};
@@ -191,4 +194,148 @@ async fn an_optional_kind_counts_as_empty_while_it_is_refused() {
     let asked = ["", "", "", "", "", "", "", watch];
     check_of(Collection::optional, answers, &asked, &[" at ", "a at 3"]).await;
     check(refusals, &[""; 6], &[]).await;
+}
+
+/// The attack: a server whose history is always gone, or that ends every watch at once, is asked thousands of times a second.
+#[tokio::test(start_paused = true)]
+async fn regression_watches_that_end_at_once_are_not_repeated_without_a_pause() {
+    let expired = json!({"kind": "Status", "status": "Failure", "message": "old", "reason": "Expired", "code": 410});
+    let ends: [(&str, (u16, String)); 4] = [
+        ("nothing", events(&[])),
+        ("gone", refused(410)),
+        (
+            "an event, then gone",
+            events(&[("ADDED", map("a", "4")), ("ERROR", expired)]),
+        ),
+        ("too many requests", refused(429)),
+    ];
+    for (name, end) in ends {
+        let count = Arc::new(Mutex::new(0));
+        let counted = Arc::clone(&count);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            *counted.lock().expect("no panic") += 1;
+            let query = request.uri().query().unwrap_or_default();
+            let (code, text) = match query.contains("watch=true") {
+                true => end.clone(),
+                false => list("3", "", &[]),
+            };
+            let response = Response::builder()
+                .status(code)
+                .body(Body::from(text.into_bytes()));
+            async { response }
+        });
+        let client = kube::Client::new(service, "default");
+        let all = Collection::new(Api::<ConfigMap>::all(client), None);
+        let follow = reflect::<ConfigMap, _>(all, everything, CancellationToken::new(), |_| true);
+        let minutes = std::time::Duration::from_secs(600);
+        assert!(tokio::time::timeout(minutes, follow).await.is_err());
+        let count = *count.lock().expect("no panic");
+        // A round every ten seconds, after a few faster ones.
+        assert!((60..=160).contains(&count), "{name}: {count} requests");
+    }
+}
+
+/// Chunks without end, and how many bytes were taken.
+fn endless(
+    chunk: &'static [u8],
+    taken: &Arc<Mutex<usize>>,
+) -> impl http_body::Body<Data = <Body as http_body::Body>::Data, Error = Infallible> + use<> {
+    let taken = Arc::clone(taken);
+    StreamBody::new(futures::stream::repeat_with(move || {
+        *taken.lock().expect("no panic") += chunk.len();
+        Ok(Frame::data(chunk.into()))
+    }))
+}
+
+/// A server that never ends an answer took memory without end.
+#[tokio::test(start_paused = true)]
+async fn regression_answers_without_end_are_not_collected() {
+    const SPACES: &[u8] = &[b' '; 1 << 16];
+    let check = async |code: u16, of_watch: bool, most: usize, message: &str| {
+        let taken = Arc::new(Mutex::new(0));
+        let counted = Arc::clone(&taken);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let query = request.uri().query().unwrap_or_default();
+            let is_watch = query.contains("watch=true");
+            let body = match is_watch == of_watch {
+                true => Either::Right(endless(SPACES, &counted)),
+                false => Either::Left(Body::from(list("3", "", &[]).1.into_bytes())),
+            };
+            let response = Response::builder().status(code).body(body);
+            async { response }
+        });
+        let client = kube::Client::new(service, "default");
+        let api = Api::<ConfigMap>::all(client);
+        if !of_watch {
+            let error = get(&api, "a", everything).await.unwrap_err();
+            assert!(api_message(&error).contains(message), "{error}");
+            assert!(*taken.lock().expect("no panic") <= most, "{code}");
+        }
+        *taken.lock().expect("no panic") = 0;
+        let shutdown = CancellationToken::new();
+        let follow = reflect::<ConfigMap, _>(
+            Collection::new(api, None).largest(1 << 20),
+            everything,
+            shutdown,
+            |_| true,
+        );
+        let second = std::time::Duration::from_millis(150);
+        assert!(tokio::time::timeout(second, follow).await.is_err());
+        let taken = *taken.lock().expect("no panic");
+        assert!(taken > 0 && taken <= most, "{code} {of_watch}: {taken}");
+    };
+    let object = wire::LARGEST_OBJECT + SPACES.len();
+    check(200, false, object, "an answer of more than 67108864 bytes").await;
+    check(500, false, 2 << 20, "an answer of more than 1048576 bytes").await;
+    check(200, true, 2 * object, "").await;
+}
+
+/// A list whose pages never end is given up, by its size or by their number.
+#[tokio::test(start_paused = true)]
+async fn regression_lists_of_endless_pages_are_given_up() {
+    let count = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&count);
+    let service = tower::service_fn(move |_: Request<Body>| {
+        *counted.lock().expect("no panic") += 1;
+        let (_, text) = list("3", "more", &[map("a", "1")]);
+        async { Ok::<_, Infallible>(Response::new(Body::from(text.into_bytes()))) }
+    });
+    let client = kube::Client::new(service, "default");
+    let small = Collection::new(Api::<ConfigMap>::all(client.clone()), None).largest(10_000);
+    let whole = Collection::new(Api::<ConfigMap>::all(client), None);
+    for (of, most) in [(small, 200), (whole, 10_000)] {
+        *count.lock().expect("no panic") = 0;
+        let follow = reflect::<ConfigMap, _>(of, everything, CancellationToken::new(), |_| true);
+        let once = std::time::Duration::from_millis(150);
+        assert!(tokio::time::timeout(once, follow).await.is_err());
+        let count = *count.lock().expect("no panic");
+        assert!(count > 10 && count <= most, "{count} requests");
+    }
+}
+
+/// A watch that the server never ends, and that is silent, is renewed.
+#[tokio::test(start_paused = true)]
+async fn a_silent_watch_is_renewed() {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&asked);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let query = request.uri().query().unwrap_or_default();
+        let is_watch = query.contains("watch=true");
+        log.lock().expect("no panic").push(is_watch);
+        let silence = futures::stream::pending::<Result<Frame<_>, Infallible>>();
+        let body = match is_watch {
+            true => Either::Right(StreamBody::new(silence)),
+            false => Either::Left(Body::from(list("3", "", &[]).1.into_bytes())),
+        };
+        async { Ok::<_, Infallible>(Response::new(body)) }
+    });
+    let client = kube::Client::new(service, "default");
+    let all = Collection::new(Api::<ConfigMap>::all(client), None);
+    let follow = reflect::<ConfigMap, _>(all, everything, CancellationToken::new(), |_| true);
+    let minutes = std::time::Duration::from_secs(1900);
+    assert!(tokio::time::timeout(minutes, follow).await.is_err());
+    assert_eq!(
+        *asked.lock().expect("no panic"),
+        [false, true, true, true, true]
+    );
 }

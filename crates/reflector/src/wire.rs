@@ -8,14 +8,14 @@
 //! allot's own server stores objects as JSON, and answers in it to clients that permit it (`native`).
 
 use std::pin::Pin;
+use std::time::Duration;
 
 use allot_apimachinery::lean::Keep;
 use allot_schema::protobuf;
-use futures::io::Lines;
-use futures::{AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, StreamExt, TryStreamExt};
+use futures::{AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, TryStreamExt};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderValue, Request, Response};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube::client::Body;
 use kube::core::Status;
 use kube::{Client, Error};
@@ -26,8 +26,15 @@ pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 pub(crate) const JSON: &str = "application/json";
 /// What is accepted where protobuf can be read.
 const BOTH: &str = "application/vnd.kubernetes.protobuf,application/json;native=1";
-/// No event of a watch is larger: servers store objects of a few megabytes at most.
-const LARGEST_EVENT: usize = 64 << 20;
+/// No event of a watch and no single object is larger: servers store objects of a few megabytes at most.
+pub(crate) const LARGEST_OBJECT: usize = 64 << 20;
+/// No list, and no page of one, is larger: a page has 500 objects.
+pub(crate) const LARGEST_LIST: usize = 1 << 30;
+/// A Status is a few hundred bytes long, and some proxies answer with a page.
+const LARGEST_STATUS: usize = 1 << 20;
+/// How long an answer may take, from the request to its last byte. API servers end requests other than watches after a minute
+/// (`--request-timeout`).
+const ANSWER_LIMIT: Duration = Duration::from_secs(300);
 
 /// A [`Keep`] that keeps every field.
 pub fn everything(_of: &str, _field: &str) -> bool {
@@ -50,7 +57,12 @@ pub(crate) async fn send(
     if !code.is_client_error() && !code.is_server_error() {
         return Ok(answer);
     }
-    let body = answer.into_body().collect().await?.to_bytes();
+    let body = match collect(answer.into_body(), LARGEST_STATUS).await {
+        Ok(body) => body,
+        // The code is known, and matters more.
+        Err(Error::Service(error)) => error.to_string().into_bytes(),
+        Err(error) => return Err(error),
+    };
     let text = match protobuf::is_protobuf(&body) {
         true => json(&body, everything).ok(),
         false => None,
@@ -63,13 +75,54 @@ pub(crate) async fn send(
     Err(Error::Api(Box::new(status)))
 }
 
-/// The body of an answer as JSON.
-pub(crate) async fn text(answer: Response<Body>, keep: Keep) -> Result<String, Error> {
-    let body = answer.into_body().collect().await?.to_bytes();
+/// A body of at most so many bytes.
+async fn collect(body: Body, largest: usize) -> Result<Vec<u8>, Error> {
+    match Limited::new(body, largest).collect().await {
+        Ok(collected) => Ok(collected.to_bytes().into()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            Err(refused(format!("an answer of more than {largest} bytes")))
+        }
+        Err(error) => Err(match error.downcast::<Error>() {
+            Ok(error) => *error,
+            Err(error) => Error::Service(error),
+        }),
+    }
+}
+
+/// An answer that is not read to its end.
+fn refused(why: String) -> Error {
+    Error::Service(why.into())
+}
+
+/// Sends a request other than a watch, and returns the answer as JSON. One of more than `largest` bytes is an error, and so is
+/// one that does not come to an end.
+pub(crate) async fn exchange(
+    client: &Client,
+    request: Request<Vec<u8>>,
+    binary: Option<Keep>,
+    largest: usize,
+) -> Result<String, Error> {
+    let work = async {
+        let answer = send(client, request, binary.is_some()).await?;
+        text(answer, binary.unwrap_or(everything), largest).await
+    };
+    match tokio::time::timeout(ANSWER_LIMIT, work).await {
+        Ok(result) => result,
+        Err(_) => Err(refused(format!("no whole answer within {ANSWER_LIMIT:?}"))),
+    }
+}
+
+/// The body of an answer as JSON; an error if it has more than `largest` bytes.
+pub(crate) async fn text(
+    answer: Response<Body>,
+    keep: Keep,
+    largest: usize,
+) -> Result<String, Error> {
+    let body = collect(answer.into_body(), largest).await?;
     if protobuf::is_protobuf(&body) {
         return json(&body, keep);
     }
-    String::from_utf8(body.into()).map_err(Error::FromUtf8)
+    String::from_utf8(body).map_err(Error::FromUtf8)
 }
 
 fn json(body: &[u8], keep: Keep) -> Result<String, Error> {
@@ -92,7 +145,7 @@ type Reader = Pin<Box<dyn AsyncBufRead + Send>>;
 /// The events of a watch.
 pub(crate) enum Events {
     /// In JSON, one a line.
-    Lines(Lines<Reader>),
+    Lines(Reader),
     /// In protobuf, each with its length before it.
     Frames(Reader),
 }
@@ -112,17 +165,42 @@ impl Events {
         let reader: Reader = Box::pin(body.map_err(std::io::Error::other).into_async_read());
         match binary {
             true => Self::Frames(reader),
-            false => Self::Lines(reader.lines()),
+            false => Self::Lines(reader),
         }
     }
 
     /// The next event; `None` at the end. An event that is cut off is an error.
     pub(crate) async fn next(&mut self) -> Option<std::io::Result<Event>> {
         match self {
-            Self::Lines(lines) => Some(lines.next().await?.map(Event::Line)),
+            Self::Lines(reader) => line(reader).await.map(|l| l.map(Event::Line)).transpose(),
             Self::Frames(reader) => frame(reader).await.map(|f| f.map(Event::Frame)).transpose(),
         }
     }
+}
+
+/// A line without its end; the last one may have none.
+async fn line(reader: &mut (impl AsyncBufRead + Unpin)) -> std::io::Result<Option<String>> {
+    let mut line = Vec::new();
+    let mut bounded = reader.take(LARGEST_OBJECT as u64 + 1);
+    bounded.read_until(b'\n', &mut line).await?;
+    if line.is_empty() {
+        return Ok(None);
+    }
+    if line.len() > LARGEST_OBJECT {
+        return Err(too_large(line.len()));
+    }
+    if line.ends_with(b"\n") {
+        line.pop();
+        line.pop_if(|last| *last == b'\r');
+    }
+    let line = String::from_utf8(line);
+    let invalid = |error| std::io::Error::new(std::io::ErrorKind::InvalidData, error);
+    line.map(Some).map_err(invalid)
+}
+
+fn too_large(length: usize) -> std::io::Error {
+    let text = format!("an event of {length} bytes");
+    std::io::Error::new(std::io::ErrorKind::InvalidData, text)
 }
 
 async fn frame(reader: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Option<Vec<u8>>> {
@@ -132,9 +210,8 @@ async fn frame(reader: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Option<
     }
     reader.read_exact(&mut length[1..]).await?;
     let length = u32::from_be_bytes(length) as usize;
-    if length > LARGEST_EVENT {
-        let text = format!("an event of {length} bytes");
-        return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, text));
+    if length > LARGEST_OBJECT {
+        return Err(too_large(length));
     }
     let mut message = Vec::new();
     // Grows with what arrives: the length alone takes no memory.

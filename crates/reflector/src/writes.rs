@@ -45,7 +45,8 @@ impl Writes {
         keep: Keep,
     ) -> Result<K, Error> {
         let answer = self.write(method, url, object, K::PROTOBUF).await?;
-        K::read(&wire::text(answer, keep).await?, keep).map_err(Error::SerdeError)
+        K::read(&wire::text(answer, keep, wire::LARGEST_OBJECT).await?, keep)
+            .map_err(Error::SerdeError)
     }
 
     /// As [`Writes::send`] where only success counts.

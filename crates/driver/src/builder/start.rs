@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::sockets::rolling_socket;
 use super::{Builder, kubelet, lock};
 use crate::api::ResourceApi;
+use crate::bounds::bounded;
 use crate::checkpoint::Checkpoint;
 use crate::controls::Controls;
 use crate::diagnostics::Diagnostics;
@@ -48,7 +49,7 @@ impl<D: Driver> Builder<D> {
             return Err(config("driver name must be set"));
         }
         let client = self.client.take();
-        let client = client.ok_or_else(|| config("Kubernetes client must be set"))?;
+        let client = bounded(client.ok_or_else(|| config("Kubernetes client must be set"))?);
         let mut health = self.driver.health();
         let (desired, mut wanted) = watch::channel(None);
         let mut injection = None;
