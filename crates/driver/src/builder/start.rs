@@ -17,7 +17,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::sockets::rolling_socket;
+use super::sockets::{rolling_socket, serve_at};
 use super::{Builder, kubelet, lock};
 use crate::api::ResourceApi;
 use crate::bounds::bounded;
@@ -324,20 +324,21 @@ fn dra_services<D: Driver>(
     services
 }
 
-/// Binds a socket. The future serves it until `stop`.
+/// Binds a socket. The future serves it until `stop`, also after its file was deleted.
 fn serve(
     what: &'static str,
     path: &Path,
     services: Services,
     stop: &CancellationToken,
 ) -> Result<impl Future<Output = Result<(), Error>> + use<>, Error> {
-    let incoming = Incoming::bind(path).map_err(|source| Error::Io {
-        path: path.to_owned(),
+    let path = path.to_owned();
+    let incoming = Incoming::bind(&path).map_err(|source| Error::Io {
+        path: path.clone(),
         source,
     })?;
-    let stopped = stop.clone().cancelled_owned();
+    let stop = stop.clone();
     Ok(async move {
-        let result = services.serve(incoming, stopped).await;
-        result.map_err(|source| Error::Serve { what, source })
+        let served = serve_at(&path, incoming, &services, &stop).await;
+        served.map_err(|source| Error::Serve { what, source })
     })
 }

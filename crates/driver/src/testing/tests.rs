@@ -237,3 +237,29 @@ impl Named for ConfigMap {
         self.metadata.name.as_deref().unwrap_or_default()
     }
 }
+
+/// A kubelet deregisters a driver whose registration socket is deleted: it was not registered again before its next start.
+#[tokio::test]
+async fn regression_sockets_that_are_deleted_are_made_again() {
+    let (mut node, _heard) = node().await;
+    let root = node.environment().kubelet_dir.clone();
+    let sockets = [
+        root.join("plugins_registry/leds.example.com-reg.sock"),
+        root.join("plugins/leds.example.com/dra.sock"),
+    ];
+    let before = node.kubelet.registrations();
+    for socket in &sockets {
+        std::fs::remove_file(socket).unwrap();
+    }
+    let made = async {
+        while !sockets.iter().all(|socket| socket.exists()) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        node.kubelet.registered(Some(DRIVER), before).await;
+    };
+    tokio::time::timeout(PATIENCE, made).await.unwrap();
+    let claim = node.prepare(TestClaim::new("led-0")).await.unwrap();
+    node.unprepare(claim.reference()).await.unwrap();
+    node.stop_driver().await;
+    assert!(!sockets.iter().any(|socket| socket.exists()));
+}
