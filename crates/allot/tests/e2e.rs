@@ -33,6 +33,8 @@ mod hardware;
 mod harness;
 #[path = "e2e/input.rs"]
 mod input;
+#[path = "e2e/kit.rs"]
+mod kit;
 #[path = "e2e/kubectl.rs"]
 mod kubectl;
 #[path = "e2e/lifecycle.rs"]

@@ -56,6 +56,7 @@ pub(crate) mod source {
     pub(crate) const PUBLISH: &str = "KEP-4381, publishing node resources";
     pub(crate) const REGISTRATION: &str =
         "kubelet plugin registration, pluginregistration/v1 api.proto";
+    pub(crate) const WATCHER: &str = "kubelet, pkg/kubelet/pluginmanager/pluginwatcher/README.md";
     pub(crate) const PROTO: &str = "kubelet DRA gRPC API, dra/v1 api.proto";
     pub(crate) const CDI: &str = "CDI specification";
     pub(crate) const REBOOT: &str = "kubernetes/kubernetes#141433";

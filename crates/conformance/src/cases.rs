@@ -4,6 +4,7 @@ use crate::case::Case;
 
 mod capacity;
 mod cdi;
+mod churn;
 mod config;
 mod crash;
 mod full;
@@ -35,6 +36,7 @@ fn all() -> Vec<Case> {
         capacity::CASES,
         config::CASES,
         unprepare::CASES,
+        churn::CASES,
         crash::CASES,
         late::CASES,
         cdi::CASES,

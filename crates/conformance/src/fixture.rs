@@ -25,7 +25,9 @@ mod slices;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use claims::{ClaimRequest, OTHER_DRIVER, path, prepared_device};
+pub(crate) use claims::{
+    ClaimRequest, OTHER_DEVICE, OTHER_DRIVER, OTHER_POOL, path, prepared_device,
+};
 pub(crate) use files::size;
 pub(crate) use slices::{DeviceRef, SLICES, complete, number, text};
 

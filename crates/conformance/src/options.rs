@@ -53,6 +53,7 @@ pub struct Options {
     pub(crate) timeout: Duration,
     pub(crate) quiet: Duration,
     pub(crate) cycles: u32,
+    pub(crate) churn: Duration,
     pub(crate) jobs: usize,
     pub(crate) parameters: Option<serde_json::Value>,
     pub(crate) other_parameters: Option<serde_json::Value>,
@@ -104,6 +105,7 @@ impl Options {
             timeout: Duration::from_secs(60),
             quiet: Duration::from_secs(3),
             cycles: 200,
+            churn: Duration::ZERO,
             jobs: 1,
             parameters: None,
             other_parameters: None,
@@ -153,6 +155,13 @@ impl Options {
     #[must_use]
     pub fn cycles(mut self, cycles: u32) -> Self {
         self.cycles = cycles.max(20);
+        self
+    }
+
+    /// How long claims are prepared and unprepared to find leaks, at least; more of them than [`Options::cycles`] if there is time.
+    #[must_use]
+    pub fn churn(mut self, time: Duration) -> Self {
+        self.churn = time;
         self
     }
 

@@ -128,6 +128,7 @@ async fn try_case(case: &'static Case, fixture: &mut Fixture) -> Record {
         )))
     } else {
         let limit = options.timeout.saturating_mul(CASE_LIMIT);
+        let limit = limit.saturating_add(options.churn);
         let result = tokio::time::timeout(limit, (case.run)(fixture)).await;
         result.unwrap_or_else(|_| Err(Stop::Fail(format!("the case did not end within {limit:?}"))))
     };

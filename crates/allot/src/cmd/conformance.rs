@@ -73,6 +73,9 @@ struct DriverArgs {
     /// Number of claims that are created and deleted in the case churn
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(20..=1_000_000))]
     cycles: u32,
+    /// How long the case churn lasts at least, for leaks that show after an hour
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=10_080))]
+    churn_minutes: u32,
     /// Number of concurrent cases, each with a separate driver process
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     jobs: u16,
@@ -93,7 +96,7 @@ struct DriverArgs {
     junit: Option<PathBuf>,
     /// Instead of the cases: calls, kills, pauses, reboots and outages at random, the same for the same number; checks the rules
     /// after every step
-    #[arg(long, value_name = "SEED", requires = "command", conflicts_with_all = ["cases", "skip", "expected_failures", "jobs"])]
+    #[arg(long, value_name = "SEED", requires = "command", conflicts_with_all = ["cases", "skip", "expected_failures", "jobs", "churn_minutes"])]
     chaos: Option<u64>,
     /// How long chaos lasts
     #[arg(long, value_name = "N", default_value_t = 5, requires = "chaos", conflicts_with_all = ["cases", "skip"], value_parser = clap::value_parser!(u32).range(1..=10_080))]
@@ -184,7 +187,7 @@ fn test(args: DriverArgs) -> anyhow::Result<bool> {
     let mut report = None;
     let length = match args.steps {
         Some(steps) => Length::Steps(steps),
-        None => Length::Time(Duration::from_secs(60 * u64::from(args.minutes))),
+        None => Length::Time(minutes(args.minutes)),
     };
     component::block_on(async |shutdown| {
         // A closed pipe must not end the run, which removes what the driver left.
@@ -229,6 +232,10 @@ fn create(path: &Path) -> anyhow::Result<(File, String)> {
     Ok((file, name))
 }
 
+fn minutes(count: u32) -> Duration {
+    Duration::from_secs(60 * u64::from(count))
+}
+
 fn options(args: &DriverArgs) -> anyhow::Result<Options> {
     let mut options = match (
         &args.command,
@@ -252,6 +259,7 @@ fn options(args: &DriverArgs) -> anyhow::Result<Options> {
         .timeout(Duration::from_secs(args.timeout))
         .quiet(Duration::from_secs(args.quiet))
         .cycles(args.cycles)
+        .churn(minutes(args.churn_minutes))
         .jobs(args.jobs.into())
         .cases(&args.cases, &args.skip)?;
     if let Some(driver) = &args.driver {
@@ -372,6 +380,11 @@ mod tests {
             Err("--config <FILE>"),
         );
         check(&["--command", "./d", "--slices-at-exit", "kept"], Ok(()));
+        check(&["--command", "./d", "--churn-minutes", "60"], Ok(()));
+        check(
+            &["--command", "./d", "--churn-minutes", "60", "--chaos", "7"],
+            Err("cannot be used with"),
+        );
         check(
             &["--command", "./d", "--expected-failures", "/nowhere"],
             Err("cannot read /nowhere"),

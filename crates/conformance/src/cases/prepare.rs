@@ -7,7 +7,7 @@ use futures::future::join_all;
 
 use super::crash::quarters;
 use crate::case::{Case, Observed, case, ensure, fail, skip, source};
-use crate::fixture::{ClaimRequest, Fixture, prepared_device};
+use crate::fixture::{ClaimRequest, Fixture, OTHER_DEVICE, OTHER_POOL, prepared_device};
 use allot_kubelet::{ClaimRef, Device, Version};
 
 pub(crate) const CASES: &[Case] = &[
@@ -117,7 +117,9 @@ async fn foreign(w: &mut Fixture) -> Observed {
         prepared_device(&answer, &device).is_some(),
         "the driver's own device is missing"
     );
-    let other = answer.iter().find(|answer| answer.pool == "other");
+    let other = answer
+        .iter()
+        .find(|answer| answer.pool == OTHER_POOL && answer.device == OTHER_DEVICE);
     ensure!(
         other.is_none(),
         "the device of another driver is in the response"

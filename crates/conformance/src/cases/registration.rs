@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use allot_protos::service_name;
+use allot_protos::transport::MAX_SOCKET_PATH;
 
 use crate::case::{Case, Observed, case, ensure, fail, skip, source};
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, POLL_INTERVAL};
+use crate::process::Process;
 use allot_kubelet::Version;
 
 pub(crate) const CASES: &[Case] = &[
@@ -42,6 +44,14 @@ pub(crate) const CASES: &[Case] = &[
         rule: "A second instance on the same node does not replace the sockets of the first one and leave the driver unreachable when it exits.",
         source: "KEP-4381, rolling updates; kubelet plugin registration",
         hint: "lock the state directory and fail to start if it is locked, or use the pod's UID in the names of the sockets"),
+    case!(name, "registration-socket-name", process: false, devices: 0,
+        rule: "The file name of the registration socket begins with the driver's name: drivers of one node share the directory.",
+        source: source::WATCHER,
+        hint: "name it <driver name>-reg.sock, or <driver name>-<UID of the pod>-reg.sock for rolling updates"),
+    case!(deleted, "registration-socket-deleted", process: true, devices: 1,
+        rule: "When the registration socket of a running driver is deleted, the driver makes it again, or exits and makes it when it is started again: a kubelet deregisters the driver with its socket, and no claim is prepared before there is one.",
+        source: source::WATCHER,
+        hint: "look now and then whether the socket is still there; when it is not, listen again, or exit with an error so that the container is restarted"),
     case!(rolling, "registration-rolling-update", process: true, devices: 2,
         rule: "While an instance replaces another one, both run: the newer one knows the claims that the older one prepared, and the end of the older one takes nothing away.",
         source: "KEP-4381, rolling updates; kubelet plugin registration",
@@ -234,6 +244,60 @@ async fn second(w: &mut Fixture) -> Observed {
     Ok(match status {
         Some(status) => format!("the second instance ended by itself ({status})"),
         None => "both instances were registered, and the first goes on".to_owned(),
+    })
+}
+
+async fn name(w: &mut Fixture) -> Observed {
+    let socket = w.plugin()?.socket;
+    let file = socket.file_name().unwrap_or_default().to_string_lossy();
+    let usual = socket.with_file_name(format!("{}-reg.sock", w.driver()));
+    // With a longer path it needs another name.
+    ensure!(
+        file.starts_with(w.driver()) || usual.as_os_str().len() > MAX_SOCKET_PATH,
+        "the socket is {file:?}"
+    );
+    Ok(file.into_owned())
+}
+
+async fn deleted(w: &mut Fixture) -> Observed {
+    let claim = w.claim(0).await?;
+    let devices = w.prepare(&claim).await?;
+    let before = w.plugin()?;
+    std::fs::remove_file(&before.socket)
+        .or_else(|error| fail(format!("{}: {error}", before.socket.display())))?;
+    let (driver, deadline) = (
+        w.driver().to_owned(),
+        tokio::time::Instant::now() + w.timeout(),
+    );
+    let ended = loop {
+        let plugin = w.kubelet.plugin(Some(&driver));
+        if plugin.is_some_and(|plugin| plugin.number > before.number) {
+            break None;
+        }
+        if let Some(status) = w.process().and_then(Process::exited) {
+            break Some(status);
+        }
+        ensure!(
+            tokio::time::Instant::now() < deadline,
+            "for {:?} the driver runs without a registration socket: the kubelet has deregistered it, and nothing tells the driver",
+            w.timeout()
+        );
+        tokio::time::sleep(POLL_INTERVAL).await;
+    };
+    if ended.is_some() {
+        w.start_again().await?;
+    }
+    let again = w.prepare(&claim).await?;
+    ensure!(
+        again == devices,
+        "the claim had {devices:?} before, and has {again:?} now"
+    );
+    w.unprepare(&claim).await?;
+    Ok(match ended {
+        Some(status) => {
+            format!("the process ended ({status}) and was registered when started again")
+        }
+        None => "the socket was made again, and the driver registered".to_owned(),
     })
 }
 

@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::case::{Case, Observed, Stop, case, ensure, fail, skip};
-use crate::fixture::{ClaimRequest, Fixture, OTHER_DRIVER, POLL_INTERVAL, path, text};
+use crate::fixture::{
+    ClaimRequest, Fixture, OTHER_DEVICE, OTHER_DRIVER, OTHER_POOL, POLL_INTERVAL, path, text,
+};
 use allot_kubelet::ClaimRef;
 
 pub(crate) const CASES: &[Case] = &[case!(devices, "status-devices", process: false, devices: 1,
@@ -28,7 +30,7 @@ async fn devices(w: &mut Fixture) -> Observed {
             ..ClaimRequest::device(&wanted)
         })
         .await?;
-    let foreign = json!({"driver": OTHER_DRIVER, "pool": "other", "device": "other-0", "data": {"link": "up"}});
+    let foreign = json!({"driver": OTHER_DRIVER, "pool": OTHER_POOL, "device": OTHER_DEVICE, "data": {"link": "up"}});
     let status = json!({"status": {"devices": [foreign]}});
     let written = w
         .api

@@ -1,10 +1,7 @@
 //! Unpreparing claims.
 
-use tokio::time::Instant;
-
-use crate::case::{Case, Observed, Stop, case, ensure, fail, source};
-use crate::fixture::{Fixture, POLL_INTERVAL};
-use crate::process::Usage;
+use crate::case::{Case, Observed, case, ensure, fail, source};
+use crate::fixture::Fixture;
 use allot_kubelet::ClaimRef;
 
 pub(crate) const CASES: &[Case] = &[
@@ -32,10 +29,6 @@ pub(crate) const CASES: &[Case] = &[
         rule: "A claim whose preparation failed is unprepared without an error.",
         source: "kubelet: unprepares every claim that it began to prepare",
         hint: "return success if there is nothing to revert"),
-    case!(churn, "churn", process: true, devices: 1,
-        rule: "Preparing and unpreparing hundreds of claims leaks no file descriptors, memory, processes or files.",
-        source: "kubelet DRA gRPC API: a driver runs for months",
-        hint: "close what each claim opens; remove state and files of unprepared claims"),
 ];
 
 async fn repeated(w: &mut Fixture) -> Observed {
@@ -113,73 +106,4 @@ async fn of_failed(w: &mut Fixture) -> Observed {
     w.unprepare(&claim).await?;
     w.is_clean(&claim, &before)?;
     Ok(said)
-}
-
-/// More memory than this is a leak, not a cache that fills up.
-const MEMORY: u64 = 48 << 20;
-/// A connection pool or a log file may be opened meanwhile.
-const DESCRIPTORS: usize = 12;
-
-async fn churn(w: &mut Fixture) -> Observed {
-    let cycles = w.options().cycles;
-    let warm = cycles / 4;
-    let mut before = None;
-    for cycle in 0..cycles {
-        if cycle == warm {
-            before = Some((w.usage(), w.state_files().len(), w.cdi_files().len()));
-        }
-        let claim = w.claim(0).await?;
-        w.prepare(&claim).await?;
-        w.unprepare(&claim).await?;
-        w.delete_claim(&claim).await?;
-    }
-    let Some((used, state, cdi)) = before else {
-        return fail("no cycles");
-    };
-    // Work under way, such as a scan for devices, holds descriptors for a while, and a garbage collector closes some
-    // later; a leak stays.
-    let deadline = Instant::now() + w.options().quiet * 5;
-    let (descriptors, memory) = loop {
-        match growth(used, w.usage(), cycles - warm) {
-            Err(_) if Instant::now() < deadline => tokio::time::sleep(POLL_INTERVAL).await,
-            growth => break growth?,
-        }
-    };
-    let (state_now, cdi_now) = (w.state_files().len(), w.cdi_files().len());
-    ensure!(
-        cdi_now <= cdi,
-        "{cdi_now} CDI files after {} claims, {cdi} before",
-        cycles - warm
-    );
-    ensure!(
-        state_now <= state + 2,
-        "{state_now} files of state after {} claims, {state} before",
-        cycles - warm
-    );
-    Ok(format!(
-        "{cycles} claims: {descriptors} more descriptors, {} KiB more memory",
-        memory >> 10
-    ))
-}
-
-/// How many more descriptors and bytes of memory the driver's processes use; fails if that is a leak.
-fn growth(before: Usage, now: Usage, claims: u32) -> Result<(usize, u64), Stop> {
-    let descriptors = now.descriptors.saturating_sub(before.descriptors);
-    ensure!(
-        descriptors <= DESCRIPTORS,
-        "{descriptors} more open descriptors after {claims} claims"
-    );
-    let memory = now.memory.saturating_sub(before.memory);
-    ensure!(
-        memory <= MEMORY,
-        "{} MiB more memory after {claims} claims",
-        memory >> 20
-    );
-    ensure!(
-        now.processes <= before.processes,
-        "{} processes, {} before",
-        now.processes,
-        before.processes
-    );
-    Ok((descriptors, memory))
 }

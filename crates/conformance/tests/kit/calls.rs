@@ -1,5 +1,6 @@
 //! The calls of the kubelet: prepare and unprepare.
 
+use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -127,6 +128,17 @@ impl Raw {
         }
         if self.fault("leaks-descriptors") {
             std::mem::forget(std::fs::File::open("/dev/null").unwrap());
+        }
+        if self.fault("leaks-memory") {
+            std::mem::forget(vec![1_u8; 2 << 20]);
+        }
+        if self.fault("leaks-files") {
+            std::fs::write(self.data().join(&claim.uid), "").unwrap();
+        }
+        if self.fault("grows-state") {
+            let log = self.data().join("log");
+            let log = std::fs::File::options().create(true).append(true).open(log);
+            log.unwrap().write_all(&[b'x'; 1 << 20]).unwrap();
         }
         if !self.fault("common-at-start") {
             self.write_common()?;

@@ -191,15 +191,16 @@ pub async fn run(settings: Settings, client: Client) {
         .with(DraResourceHealthServer::new(serve::Health::new(&driver)));
     let serving = tokio::spawn(services.serve(incoming, stop.clone().cancelled_owned()));
     let registry = driver.settings.kubelet.join("plugins_registry");
-    let socket = match driver.fault("stale-sockets") {
-        true => registry.join(format!("raw-{}-reg.sock", std::process::id())),
-        false => registry.join(format!("{NAME}-reg.sock")),
-    };
+    let socket = registry.join(match driver.settings.fault.as_str() {
+        "stale-sockets" => format!("raw-{}-reg.sock", std::process::id()),
+        "usual-socket-name" => "driver-reg.sock".to_owned(),
+        _ => format!("{NAME}-reg.sock"),
+    });
     let registrar = serve::Registrar::new(Arc::clone(&driver), &endpoint);
     let registered = registrar.registered();
-    let incoming = Incoming::bind(&socket).unwrap();
     let services = Services::new().with(RegistrationServer::new(registrar));
-    let registering = tokio::spawn(services.serve(incoming, stop.clone().cancelled_owned()));
+    let once = driver.fault("socket-once");
+    let registering = tokio::spawn(register(socket, services, once, stop.clone()));
     if driver.fault("needs-kubelet") {
         let mut registered = registered;
         tokio::spawn(async move {
@@ -231,4 +232,28 @@ pub async fn run(settings: Settings, client: Client) {
     stop.cancel();
     let _ = tokio::join!(serving, registering);
     std::process::exit(0);
+}
+
+/// Serves the registration until the end, and makes its socket again when that was deleted; `once`: it does not.
+async fn register(
+    socket: PathBuf,
+    services: Services,
+    once: bool,
+    stop: tokio_util::sync::CancellationToken,
+) {
+    while !stop.is_cancelled() {
+        let incoming = Incoming::bind(&socket).unwrap();
+        let gone = async {
+            while once || socket.exists() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let serving = services
+            .clone()
+            .serve(incoming, stop.clone().cancelled_owned());
+        tokio::select! {
+            result = serving => return result.unwrap(),
+            () = gone => {}
+        }
+    }
 }
