@@ -1,6 +1,6 @@
 //! What an API server can make a driver spend: the size of its answers, and the time until they are complete.
 //!
-//! A driver has little memory, and the node's pods wait for it. An API server that is broken, or that somebody else answers for,
+//! A driver has little memory, and the pods of the node wait for it. An API server that is broken, or another program in its place,
 //! must not end it: requests fail then, and are repeated later.
 
 use std::time::Duration;
