@@ -32,6 +32,7 @@ use tokio_util::task::TaskTracker;
 
 mod assemble;
 mod boot;
+mod capacity;
 mod claims;
 mod cni;
 mod config;

@@ -14,10 +14,10 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use crate::capacity::capacity;
 use crate::config::{Config, RuntimeKind};
 use crate::error::{Error, api_message, is_refused_by_admission};
 use crate::images::Images;
-use crate::memory::Memory;
 use crate::plugins::{ANY_OTHER, REGISTERED_DRIVERS};
 use crate::pods::Sizes;
 use crate::pressure::Pressed;
@@ -259,28 +259,6 @@ pub(crate) fn status(config: &Config, facts: &Facts, before: Option<&Node>) -> V
         status["daemonEndpoints"] = json!({"kubeletEndpoint": {"Port": port}});
     }
     status
-}
-
-fn capacity(config: &Config) -> BTreeMap<String, String> {
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let memory = Memory::read().map_or_else(
-        || "1Gi".to_owned(),
-        |memory| format!("{}Ki", memory.total / 1024),
-    );
-    let storage = rustix::fs::statvfs(&config.root_dir).map_or_else(
-        |_| "1Gi".to_owned(),
-        |stat| format!("{}Ki", stat.f_blocks * stat.f_frsize / 1024),
-    );
-    let mut capacity = BTreeMap::from([
-        ("cpu".to_owned(), cpus.to_string()),
-        ("memory".to_owned(), memory),
-        ("ephemeral-storage".to_owned(), storage),
-        ("pods".to_owned(), "110".to_owned()),
-        ("hugepages-1Gi".to_owned(), "0".to_owned()),
-        ("hugepages-2Mi".to_owned(), "0".to_owned()),
-    ]);
-    capacity.extend(config.capacity.clone());
-    capacity
 }
 
 /// The allocatable CPU and memory of a node: its whole capacity, because nothing is reserved for the system.

@@ -6,6 +6,8 @@ use allot_apimachinery::quantity::Quantity;
 use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvVar, Pod, Secret};
 use kube::{Api, Client, ResourceExt};
 
+use crate::capacity::capacity;
+use crate::config::Config;
 use crate::error::api_message;
 
 mod variables;
@@ -159,8 +161,8 @@ pub(super) struct Downward<'a> {
     pub(super) address: String,
     /// The pod's own addresses.
     pub(super) pod_addresses: Vec<String>,
-    /// Allocatable resources of the node, for limits that are not set.
-    pub(super) allocatable: &'a BTreeMap<String, String>,
+    /// The node, whose allocatable resources stand for limits that are not set.
+    pub(super) config: &'a Config,
 }
 
 /// The whole environment; later entries of a name override earlier ones. It begins with `known`.
@@ -330,10 +332,8 @@ impl Downward<'_> {
             .map(|quantity| quantity.0.clone());
         let text = match (text, kind) {
             (Some(text), _) => text,
-            (None, "limits") => self
-                .allocatable
-                .get(name)
-                .cloned()
+            (None, "limits") => capacity(self.config)
+                .remove(name)
                 .unwrap_or_else(|| "0".into()),
             (None, _) => "0".into(),
         };
@@ -378,6 +378,41 @@ fn go_quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// They were 0: programs that size themselves by their limits had no memory.
+    #[test]
+    fn regression_limits_that_are_not_set_are_those_of_the_node() {
+        let mut config = Config::new("n", "/");
+        config.capacity.insert("memory".into(), "3Gi".into());
+        let pod = Pod::default();
+        let downward = Downward {
+            pod: &pod,
+            node: "n",
+            address: String::new(),
+            pod_addresses: Vec::new(),
+            config: &config,
+        };
+        let quantity =
+            |text: &str| k8s_openapi::apimachinery::pkg::api::resource::Quantity(text.into());
+        let mut container = Container::default();
+        let of = |container: &Container, resource: &str, divisor: &str| {
+            let value = downward.resource(container, resource, divisor);
+            value.expect("a value")
+        };
+        let cpus = std::thread::available_parallelism().expect("processors");
+        assert_eq!(of(&container, "limits.cpu", "1"), cpus.to_string());
+        assert_eq!(of(&container, "limits.memory", "1Mi"), "3072");
+        assert_ne!(of(&container, "limits.ephemeral-storage", "0"), "0");
+        assert_eq!(of(&container, "requests.memory", "1"), "0");
+        let limits = [("cpu".to_owned(), quantity("1500m"))];
+        container.resources = Some(k8s_openapi::api::core::v1::ResourceRequirements {
+            limits: Some(limits.into()),
+            ..Default::default()
+        });
+        assert_eq!(of(&container, "limits.cpu", "1"), "2");
+        assert_eq!(of(&container, "limits.cpu", "1m"), "1500");
+        assert_eq!(of(&container, "limits.memory", "1Gi"), "3");
+    }
 
     /// Annotations with other characters could not be read by programs in Go.
     #[test]

@@ -295,7 +295,7 @@ pub(super) fn downward<'a>(node: &'a Node, pod: &'a Pod) -> Downward<'a> {
         node: &node.config.node_name,
         address: node.config.address.to_string(),
         pod_addresses: node.addresses(pod),
-        allocatable: &node.config.capacity,
+        config: &node.config,
     }
 }
 
