@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use allot_protos::service_name;
+use allot_protos::transport::Connected;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tonic::transport::Channel;
+use tower::Service as _;
 
 use crate::config::Config;
 
@@ -49,7 +51,10 @@ pub(crate) struct Plugin {
     pub(crate) driver: String,
     pub(crate) endpoint: PathBuf,
     pub(crate) service: Service,
+    /// For all calls: drivers see one client.
     pub(crate) channel: Channel,
+    /// Whether it is connected.
+    open: Connected,
     connected: AtomicBool,
     /// Which of the classic versions it has, as far as was found out.
     version: AtomicUsize,
@@ -217,8 +222,7 @@ impl Plugins {
     }
 }
 
-/// Detects the end of the plugin's process by a connection without requests, which breaks then. The HTTP/2 preface is
-/// exchanged, because a gRPC server in Go does not stop before every connection has done that.
+/// Detects the end of the plugin's process by that of its connection, which is opened here, and again when it has ended.
 async fn monitor(plugin: Arc<Plugin>, plugins: Arc<Plugins>) {
     let set = |connected: bool| {
         if plugin.connected.swap(connected, Ordering::Relaxed) != connected {
@@ -230,18 +234,20 @@ async fn monitor(plugin: Arc<Plugin>, plugins: Arc<Plugins>) {
             plugins.changed.notify_waiters();
         }
     };
+    let mut open = plugin.open.clone();
     let watch = async {
         loop {
-            match greet(&plugin.endpoint).await {
-                Ok((idle, connection)) => {
-                    set(true);
-                    let _ = connection.await;
-                    drop(idle);
-                }
-                Err(_) => {
-                    set(false);
-                    tokio::time::sleep(RECONCILE).await;
-                }
+            let is_open = tokio::select! {
+                biased;
+                () = open.wait(true) => true,
+                answered = greet(plugin.channel.clone()) => answered,
+            };
+            if is_open {
+                set(true);
+                open.wait(false).await;
+            } else {
+                set(false);
+                tokio::time::sleep(RECONCILE).await;
             }
         }
     };
@@ -251,15 +257,13 @@ async fn monitor(plugin: Arc<Plugin>, plugins: Arc<Plugins>) {
     }
 }
 
-type Idle = hyper::client::conn::http2::SendRequest<String>;
-
-/// Opens a connection for no requests; the future ends when the connection does.
-async fn greet(
-    socket: &Path,
-) -> Result<(Idle, impl Future<Output = hyper::Result<()>>), Box<dyn std::error::Error + Send + Sync>>
-{
-    use hyper_util::rt::{TokioExecutor, TokioIo};
-    let stream = tokio::net::UnixStream::connect(socket).await?;
-    let io = TokioIo::new(stream);
-    Ok(hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await?)
+/// Has a channel connect by the request that every gRPC server answers, also one that lacks the service. Returns whether it did.
+async fn greet(mut channel: Channel) -> bool {
+    let request = http::Request::post("/grpc.health.v1.Health/Check")
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(tonic::body::Body::empty());
+    let Ok(request) = request else { return false };
+    let ready = std::future::poll_fn(|cx| channel.poll_ready(cx)).await;
+    ready.is_ok() && channel.call(request).await.is_ok()
 }

@@ -14,9 +14,11 @@ mod lenient;
 mod services;
 #[cfg(test)]
 mod tests;
+mod watched;
 
 pub use lenient::Lenient;
 pub use services::Services;
+pub use watched::{Connected, connect_watched};
 
 /// The longest socket path that Linux accepts, in bytes (`sun_path` with its final zero is 108).
 pub const MAX_SOCKET_PATH: usize = 107;

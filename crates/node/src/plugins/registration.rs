@@ -314,9 +314,11 @@ pub(super) async fn accept(
     };
     let classic = plugins.classic.load(Ordering::Relaxed);
     let service = choose(&info, &endpoint, classic)?;
+    let (channel, open) = transport::connect_watched(&endpoint);
     let plugin = Arc::new(Plugin {
         driver: info.name,
-        channel: transport::connect_lazy(&endpoint),
+        channel,
+        open,
         endpoint,
         service,
         connected: AtomicBool::new(true),

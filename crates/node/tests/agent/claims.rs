@@ -322,3 +322,40 @@ async fn a_slow_driver_is_not_stopped_by_an_impatient_caller() {
         ["stuck", "prepare default/claim"]
     );
 }
+
+/// Connections that a socket has accepted, as the kernel lists them.
+fn connections(socket: &std::path::Path) -> usize {
+    const CONNECTED: &str = "03";
+    let all = std::fs::read_to_string("/proc/net/unix").expect("the sockets");
+    let path = socket.to_str().expect("a path");
+    let own = all.lines().filter(|line| line.ends_with(path));
+    own.filter(|line| line.split_whitespace().nth(5) == Some(CONNECTED))
+        .count()
+}
+
+/// There was another one, which only told whether the driver is there.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_a_driver_has_one_connection_for_calls_health_and_its_end() {
+    let cluster = Cluster::start().await;
+    let socket = cluster.root().join("plugins/test.example.com/dra.sock");
+    for _ in 0..2 {
+        let (plugin, _) = cluster.driver().await;
+        cluster.claim("claim", "a").await;
+        let uid = cluster.pod("p", with_claim("sleep 1000")).await;
+        cluster.reserve("claim", "p", &uid).await;
+        cluster.until_phase("p", "Running").await;
+        until_true("one connection is left", || connections(&socket) == 1).await;
+        let path = format!("{}?gracePeriodSeconds=0", pod_path("p"));
+        cluster.delete(&path).await;
+        let claim = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/claim";
+        cluster.delete(claim).await;
+        plugin.stop().await;
+        // Its end is noticed, also while nothing is called.
+        let annotation = |node: &serde_json::Value| {
+            node["metadata"]["annotations"]["allot.dev/registered-drivers"] == ""
+        };
+        cluster
+            .until("/api/v1/nodes/n1", "without a driver", annotation)
+            .await;
+    }
+}
