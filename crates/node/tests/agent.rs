@@ -42,6 +42,8 @@ mod programs;
 mod pulls;
 #[path = "agent/recording.rs"]
 mod recording;
+#[path = "agent/reboot.rs"]
+mod reboot;
 #[path = "agent/resize.rs"]
 mod resize;
 #[path = "support/runtime.rs"]

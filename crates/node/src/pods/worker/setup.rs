@@ -14,6 +14,7 @@ use super::super::state::{ContainerState, Phase};
 use super::super::volumes::{self, Contents, Tokens, VolumeError};
 use super::super::{Node, Update, adjust, certificates, launch};
 use super::{RETRY, Wake, Worker};
+use crate::boot;
 use crate::events::Kind;
 use crate::rules::is_sidecar;
 use crate::runtime::{Opened, RuntimeError};
@@ -54,7 +55,10 @@ pub(super) async fn open_sandbox(node: &Node, pod: &Pod) -> Result<Opened, Obsta
             let told = nri.run_pod(adjust::sandbox(node, pod)).await;
             told.map_err(Obstacle::failed)?;
         }
-        // Its containers are each by itself: there is nothing that ends with what they share.
+        // Its containers are each by itself: what they share ends with the machine alone.
+        if !node.pretends() && boot::enter(&directory).map_err(Obstacle::failed)? {
+            return Ok(Opened::Created);
+        }
         return Ok(Opened::Kept);
     };
     let handler = runtime_handler(node, pod).boxed();
