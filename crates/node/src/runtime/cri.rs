@@ -41,6 +41,7 @@ pub use translate::TranslateError;
 
 mod calls;
 mod containers;
+mod demands;
 mod devices;
 mod follow;
 mod images;

@@ -194,6 +194,7 @@ async fn hostile_cdi_files_are_told_and_the_next_good_one_counts() {
             "devices": [{"name": "a", "containerEdits": edits}]})
         .to_string()
     };
+    let newest = |edits| spec(edits).replace("0.6.0", "1.1.0");
     let mount = |path: &str| json!({"mounts": [{"hostPath": "/tmp", "containerPath": path}]});
     let many: Vec<_> = (0..5000)
         .map(|n| json!({"hostPath": "/tmp", "containerPath": format!("/m{n}")}))
@@ -225,6 +226,16 @@ async fn hostile_cdi_files_are_told_and_the_next_good_one_counts() {
             "not a device node on the host",
         ),
         ("line", spec(json!({"env": ["A\u{0}B=1"]})), "invalid"),
+        (
+            "interfaces",
+            newest(json!({"netDevices": [{"hostInterfaceName": "lo", "name": "net1"}]})),
+            "network devices need a network namespace of the pod",
+        ),
+        (
+            "rdt",
+            newest(json!({"intelRdt": {"closID": "gold"}})),
+            "Intel RDT settings are not supported on this node",
+        ),
     ] {
         std::fs::write(&file, text).expect("a file");
         pod(&cluster, name).await;

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use tokio::sync::watch;
 
+use super::demands::Demands;
 use super::{Creation, Inner, Known, Removal, calls, follow, reported, time, translate};
 use crate::runtime::{ReportedResources, Request, Running, RuntimeError, StartError, ended};
 use crate::shim::spec::{ContainerSpec, Limits};
@@ -42,6 +43,11 @@ impl Inner {
                 remedy: Some(problem.remedy),
             });
         }
+        let refused = |what: &str| {
+            let message = format!("failed to inject CDI devices: {what}");
+            obstacle("CreateContainerError", message)
+        };
+        let demands = Demands::of(&self.settings.cdi_dirs, devices).map_err(|it| refused(&it))?;
         let pod = &request.pod;
         let uid = pod.uid().unwrap_or_default();
         let _creation = Creation::begin(&self.creating, &uid);
@@ -95,6 +101,10 @@ impl Inner {
                 true => obstacle("RunContainerError", failure.to_string()),
                 false => StartError::Failed(failure.to_string()),
             });
+        }
+        if let Some(what) = demands.left_out(&id) {
+            self.remove(Removal::Container(id));
+            return Err(refused(&what));
         }
         self.look.notify_one();
         let status = self.status(&id).await.ok().flatten();
