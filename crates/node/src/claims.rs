@@ -17,6 +17,7 @@ use crate::resource_api::{ResourceApi, Served};
 
 mod cache;
 mod call;
+mod damaged;
 mod driver;
 mod error;
 mod fetch;
@@ -377,6 +378,11 @@ impl Claims {
             ids.extend(all.filter(|id| seen.insert(id.clone())));
         }
         Ok(ids)
+    }
+
+    /// Completes when a driver registers, or its plugin connects or is gone, from this call on.
+    pub(crate) fn drivers_changed(&self) -> tokio::sync::futures::Notified<'_> {
+        self.plugins.changed.notified()
     }
 
     /// Notifies about changed health of devices.

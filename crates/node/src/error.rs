@@ -16,17 +16,6 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
-    /// The claim checkpoint is damaged: continuing could give devices to two pods.
-    #[error(
-        "could not initialize checkpoint manager, please drain node and remove DRA state file, path: {path}: {reason}",
-        path = .path.display()
-    )]
-    Checkpoint {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        reason: String,
-    },
     /// The images of the node cannot be used.
     #[error("images: {0}")]
     Images(String),

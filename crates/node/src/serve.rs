@@ -104,6 +104,16 @@ fn record_start(node: &Node, facts: &Facts, rebooted: bool) {
         let text = format!("Node {name} has been rebooted, boot id: {id}");
         events.node(name, Kind::Warning, "Rebooted", text);
     }
+    if let Some(damage) = node.claims.damage() {
+        let text = format!(
+            "the checkpoint of claims was damaged ({}) and is now {}: claims of pods on this node are prepared again; remove the file \
+             when the pods of before have ended",
+            damage.reason,
+            damage.path.display()
+        );
+        tracing::error!(node = name, "{text}");
+        events.node(name, Kind::Warning, "CheckpointDamaged", text);
+    }
     let simulated = node.config.runtime == RuntimeKind::Simulated;
     for limitation in facts.limitations.iter().filter(|_| !simulated) {
         let text = limitation.clone();

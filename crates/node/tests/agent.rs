@@ -28,6 +28,8 @@ mod hostile_driver;
 mod images;
 #[path = "agent/isolation.rs"]
 mod isolation;
+#[path = "agent/lost.rs"]
+mod lost;
 #[path = "agent/network.rs"]
 mod network;
 #[path = "agent/nri.rs"]
@@ -40,10 +42,10 @@ mod pressure;
 mod programs;
 #[path = "agent/pulls.rs"]
 mod pulls;
-#[path = "agent/recording.rs"]
-mod recording;
 #[path = "agent/reboot.rs"]
 mod reboot;
+#[path = "agent/recording.rs"]
+mod recording;
 #[path = "agent/resize.rs"]
 mod resize;
 #[path = "support/runtime.rs"]

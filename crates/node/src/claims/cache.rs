@@ -7,6 +7,7 @@ use allot_model::classic::objects::ResourceHandle;
 use serde::{Deserialize, Serialize};
 
 use super::call::ClaimToPrepare;
+use super::damaged::{self, Damage};
 use super::{Batches, ClaimError, FetchedClaim};
 use crate::error::{AtPath as _, Error};
 
@@ -81,6 +82,10 @@ pub(crate) struct Cache {
     /// `None`: no checkpoint.
     file: Option<PathBuf>,
     claims: BTreeMap<Key, ClaimInfo>,
+    /// Why the file that was found is not used.
+    pub(super) damage: Option<Damage>,
+    /// Whether a file was ever lost: claims can be prepared that are not known.
+    pub(super) incomplete: bool,
     /// What the file holds.
     saved: Option<String>,
 }
@@ -246,46 +251,47 @@ fn sweep(file: &std::path::Path) {
     }
 }
 
+/// The claims of a checkpoint, or what is wrong with it.
+fn decode(bytes: &[u8]) -> Result<BTreeMap<Key, ClaimInfo>, String> {
+    let content: File = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    if crc32fast::hash(content.data.as_bytes()) != content.checksum {
+        return Err("checkpoint is corrupted".into());
+    }
+    let checkpoint: Checkpoint =
+        serde_json::from_str(&content.data).map_err(|error| error.to_string())?;
+    if (checkpoint.kind.as_str(), checkpoint.api_version.as_str()) != (KIND, API_VERSION) {
+        return Err(format!(
+            "unknown {} {}",
+            checkpoint.api_version, checkpoint.kind
+        ));
+    }
+    let claims = checkpoint.claims.unwrap_or_default().into_iter();
+    let claims = claims.map(ClaimInfo::from);
+    Ok(claims
+        .map(|info| ((info.namespace.clone(), info.name.clone()), info))
+        .collect())
+}
+
 impl Cache {
-    /// Reads the file; a missing one is an empty cache.
+    /// Reads the file; a missing one is an empty cache, and a damaged one is set aside.
+    ///
+    /// # Errors
+    /// The file cannot be read or renamed.
     pub(crate) fn open(file: PathBuf) -> Result<Self, Error> {
-        let damaged = |reason: String| Error::Checkpoint {
-            path: file.clone(),
-            reason,
-        };
-        let claims = match std::fs::read(&file) {
-            Ok(bytes) => {
-                let content: File =
-                    serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
-                if crc32fast::hash(content.data.as_bytes()) != content.checksum {
-                    return Err(damaged("checkpoint is corrupted".into()));
-                }
-                let checkpoint: Checkpoint = serde_json::from_str(&content.data)
-                    .map_err(|error| damaged(error.to_string()))?;
-                if (checkpoint.kind.as_str(), checkpoint.api_version.as_str())
-                    != (KIND, API_VERSION)
-                {
-                    return Err(damaged(format!(
-                        "unknown {} {}",
-                        checkpoint.api_version, checkpoint.kind
-                    )));
-                }
-                let claims = checkpoint
-                    .claims
-                    .unwrap_or_default()
-                    .into_iter()
-                    .map(ClaimInfo::from);
-                claims
-                    .map(|info| ((info.namespace.clone(), info.name.clone()), info))
-                    .collect()
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => BTreeMap::new(),
+        let (claims, damage) = match std::fs::read(&file) {
+            Ok(bytes) => match decode(&bytes) {
+                Ok(claims) => (claims, None),
+                Err(reason) => (BTreeMap::new(), Some(damaged::set_aside(&file, reason)?)),
+            },
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => (BTreeMap::new(), None),
             Err(source) => return Err(Error::Io { path: file, source }),
         };
         sweep(&file);
         Ok(Self {
+            incomplete: damaged::is_there(&file),
             file: Some(file),
             claims,
+            damage,
             saved: None,
         })
     }
@@ -295,6 +301,8 @@ impl Cache {
         Self {
             file: None,
             claims: BTreeMap::new(),
+            damage: None,
+            incomplete: false,
             saved: None,
         }
     }
@@ -402,7 +410,7 @@ pub(crate) fn fuzz(directory: &std::path::Path, bytes: &[u8]) {
             // A checkpoint that was read can be written and read again.
             let again = cache.save().map(|()| Cache::open(file.clone()));
             assert!(
-                matches!(again, Ok(Ok(_))),
+                matches!(again, Ok(Ok(again)) if again.damage.is_none()),
                 "a checkpoint is lost when it is written"
             );
         }

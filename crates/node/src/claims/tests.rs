@@ -37,8 +37,12 @@ fn the_checkpoint_has_the_kubelets_form() {
          {\"d\":{\"Devices\":[{\"PoolName\":\"n\",\"DeviceName\":\"a\",\"ShareID\":null,\"RequestNames\":[\"r\"],\
          \"CDIDeviceIDs\":null}]}}}]}"
     );
+    // Of an agent that was killed while it wrote.
+    let unfinished = directory.path().join(".dra_manager_state.7-1.tmp");
+    std::fs::write(&unfinished, "").unwrap();
     let again = Cache::open(file.clone()).unwrap();
     assert_eq!(again.get(&key), cache.get(&key));
+    assert!(!unfinished.exists());
 
     let error = cache.get_or_insert(key, &claim("u2")).unwrap_err();
     assert!(
@@ -48,8 +52,40 @@ fn the_checkpoint_has_the_kubelets_form() {
         "{error}"
     );
 
-    std::fs::write(&file, text.replace("p1", "p2")).unwrap();
-    assert!(matches!(Cache::open(file), Err(Error::Checkpoint { .. })));
+    assert_eq!((&again.damage, again.incomplete), (&None, false));
+}
+
+/// An empty file, as of a full disk, kept the node from starting.
+#[test]
+fn regression_a_damaged_checkpoint_is_set_aside() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("dra_manager_state");
+    let sealed = |data: &str| {
+        let checksum = crc32fast::hash(data.as_bytes());
+        json!({"Data": data, "Checksum": checksum}).to_string()
+    };
+    let newer = "{\"kind\":\"DRACheckpoint\",\"apiVersion\":\"checkpoint.dra.kubelet.k8s.io/v9\",\"ClaimInfoStateList\":null}";
+    for (text, reason) in [
+        (String::new(), "EOF while parsing"),
+        (
+            sealed("{}").replace(":\"{}", ":\"{ }"),
+            "checkpoint is corrupted",
+        ),
+        (sealed("{}"), "missing field"),
+        (sealed(newer), "unknown checkpoint.dra.kubelet.k8s.io/v9"),
+    ] {
+        std::fs::write(&file, &text).unwrap();
+        let cache = Cache::open(file.clone()).unwrap();
+        let damage = cache.damage.clone().unwrap();
+        assert!(damage.reason.contains(reason), "{damage:?}");
+        assert_eq!(std::fs::read_to_string(&damage.path).unwrap(), text);
+        assert!(cache.incomplete && !file.exists());
+        // Also the next agent does not know what it was about.
+        let next = Cache::open(file.clone()).unwrap();
+        assert!(next.incomplete && next.damage.is_none());
+        std::fs::remove_file(damage.path).unwrap();
+        assert!(!Cache::open(file.clone()).unwrap().incomplete);
+    }
 }
 
 #[test]

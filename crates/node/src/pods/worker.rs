@@ -237,6 +237,7 @@ impl Worker {
             }
             let update = self.updates.borrow_and_update().clone();
             let known = node.synced.initialized();
+            let drivers = node.claims.drivers_changed();
             if let Some(evicted) = update.evicted.as_ref().filter(|_| !update.deleted) {
                 self.evict(&update.pod, evicted);
             }
@@ -272,6 +273,8 @@ impl Worker {
                 _ = node.synced.wait(), if !known => {}
                 // Only pods with devices show it; for others the report has no news.
                 _ = health.changed() => {}
+                // A claim that waits for its driver is prepared at once when that registers.
+                () = drivers, if self.setup_retry.1.is_some() => self.setup_retry.1 = None,
                 () = tokio::time::sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
                 // Containers keep running; the next agent adopts them.
                 () = shutdown.cancelled() => return,

@@ -59,6 +59,10 @@ impl Worker {
         if !ending && is_terminal_phase(self.phase(pod)) {
             self.stop_all(pod, self.grace(pod)).await;
             self.unprepare_claims(pod).await;
+            // The claims may still be prepared. Once the pod is over, others get their devices: the next agent reports its end.
+            if self.node.shutdown.is_cancelled() {
+                return None;
+            }
             self.remove_volumes(pod).await;
             self.eviction = None;
             self.ready = false;

@@ -141,7 +141,7 @@ impl Worker {
             );
             let events = &self.node.events;
             events.pod(pod, None, Kind::Warning, "FailedKillPod", message);
-            if !self.pause(&mut delay).await {
+            if !self.pause(&mut delay, std::future::pending()).await {
                 return;
             }
         }
@@ -155,23 +155,29 @@ impl Worker {
             return;
         }
         let mut delay = RETRY.0;
-        while let Err(error) = self
-            .node
-            .claims
-            .unprepare(&pod.uid().unwrap_or_default())
-            .await
-        {
+        let claims = &self.node.claims;
+        let uid = pod.uid().unwrap_or_default();
+        let unprepare = async || {
+            claims.recall(pod).await?;
+            claims.unprepare(&uid).await
+        };
+        loop {
+            let drivers = claims.drivers_changed();
+            let Err(error) = unprepare().await else {
+                return;
+            };
             tracing::warn!(pod = pod.name_any(), %error, "claims are not unprepared yet");
-            if !self.pause(&mut delay).await {
+            if !self.pause(&mut delay, drivers).await {
                 return;
             }
         }
     }
 
-    /// Waits before the next attempt, and longer each time; false if the agent ends.
-    async fn pause(&self, delay: &mut Duration) -> bool {
+    /// Waits before the next attempt, and longer each time, or until there are news; false if the agent ends.
+    async fn pause(&self, delay: &mut Duration, news: impl Future<Output = ()>) -> bool {
         tokio::select! {
             () = tokio::time::sleep(*delay) => {}
+            () = news => {}
             () = self.node.shutdown.cancelled() => return false,
         }
         *delay = (*delay * 2).min(RETRY.1);
