@@ -15,6 +15,7 @@ mod component;
 mod documents;
 mod gpus;
 mod logging;
+mod machine;
 mod modelled;
 mod plugin;
 

@@ -44,10 +44,10 @@ pub struct Args {
     /// Directories of CNI plugins; the first that has a plugin counts
     #[arg(long, value_name = "DIR", value_delimiter = ',', default_values = allot_node::CNI_BIN_DIRS)]
     pub cni_bin_dir: Vec<PathBuf>,
-    /// Address of the nodes, and of their pods that share the host's network. With the default, a loopback address, services have no
-    /// endpoints among such pods
-    #[arg(long, value_name = "IP", default_value = "127.0.0.1", value_parser = bounds::node_ip)]
-    pub node_ip: IpAddr,
+    /// Address of the nodes, and of their pods that share the host's network; when absent that of --listen. With a loopback address,
+    /// such as by default, services have no endpoints among such pods
+    #[arg(long, value_name = "IP", value_parser = bounds::node_ip)]
+    pub node_ip: Option<IpAddr>,
     /// Socket for NRI plugins, usually /var/run/nri/nri.sock: programs on the node that adjust containers, and are as powerful
     /// as root. For one node; needs root; not with --runtime cri or simulated
     #[arg(long, value_name = "PATH")]
@@ -81,6 +81,7 @@ impl PodNetworks {
         directory: &Path,
         temporary: bool,
     ) -> anyhow::Result<Self> {
+        let listen = args.apiserver.listen;
         let (nodes, runtime, args) = (args.nodes, args.runtime, &args.network);
         let wanted = args.pod_network;
         if args.nri_socket.is_some() {
@@ -122,7 +123,7 @@ impl PodNetworks {
         Ok(Self {
             settings,
             nri_socket: args.nri_socket.clone(),
-            node_ip: args.node_ip,
+            node_ip: crate::machine::addresses(args.node_ip, Some(listen)).0,
             bridge,
             temporary,
         })

@@ -1,6 +1,6 @@
 //! `allot node`.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -103,7 +103,8 @@ pub struct Args {
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = bounds::duration)]
     eviction_pressure_transition_period: Duration,
     /// Address of the nodes, and of their pods that share the host's network; when absent that of --listen if it is one of a machine,
-    /// else 127.0.0.1. With a loopback address services have no endpoints among such pods
+    /// else that of the default route's interface, as with a kubelet. With a loopback address services have no endpoints among such
+    /// pods
     #[arg(long, value_name = "IP", value_parser = bounds::node_ip)]
     node_ip: Option<IpAddr>,
     /// Address of the HTTPS API for logs, exec and port-forward; a free port of --node-ip when absent
@@ -148,14 +149,6 @@ fn eviction(args: &Args) -> anyhow::Result<Eviction> {
     eviction.max_pod_grace = Duration::from_secs(args.eviction_max_pod_grace_period.into());
     eviction.transition = args.eviction_pressure_transition_period;
     Ok(eviction)
-}
-
-/// The address of a node, and where it listens.
-fn addresses(node_ip: Option<IpAddr>, listen: Option<SocketAddr>) -> (IpAddr, SocketAddr) {
-    let own = listen.filter(|it| bounds::node_ip(&it.ip().to_string()).is_ok());
-    let ip = node_ip.or(own.map(|it| it.ip()));
-    let ip = ip.unwrap_or(Ipv4Addr::LOCALHOST.into());
-    (ip, listen.unwrap_or((ip, 0).into()))
 }
 
 fn processes(text: &str) -> Result<i64, String> {
@@ -207,7 +200,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let sysctls = allot_node::Sysctls::with_unsafe(&args.allowed_unsafe_sysctls)
         .map_err(|error| anyhow::anyhow!("--allowed-unsafe-sysctls: {error}"))?;
     let eviction = eviction(&args)?;
-    let listen = addresses(args.node_ip, args.listen);
+    let listen = crate::machine::addresses(args.node_ip, args.listen);
     let configs = (0..args.nodes).map(|index| {
         let (name, root) = match args.nodes {
             1 => (args.node_name.clone(), args.root_dir.clone()),
@@ -274,26 +267,6 @@ mod tests {
         ] {
             assert!(grace_period(text).is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn a_node_is_reached_where_it_listens() {
-        let check = |node_ip: Option<&str>, listen: Option<&str>, expected: (&str, &str)| {
-            let node_ip = node_ip.map(|it| it.parse().expect("an address"));
-            let listen = listen.map(|it| it.parse().expect("an address with a port"));
-            let (ip, listen) = addresses(node_ip, listen);
-            assert_eq!((&*ip.to_string(), &*listen.to_string()), expected);
-        };
-        check(None, None, ("127.0.0.1", "127.0.0.1:0"));
-        check(Some("192.0.2.2"), None, ("192.0.2.2", "192.0.2.2:0"));
-        check(None, Some("192.0.2.2:1"), ("192.0.2.2", "192.0.2.2:1"));
-        check(None, Some("0.0.0.0:1"), ("127.0.0.1", "0.0.0.0:1"));
-        check(None, Some("[::]:1"), ("127.0.0.1", "[::]:1"));
-        check(
-            Some("192.0.2.3"),
-            Some("0.0.0.0:1"),
-            ("192.0.2.3", "0.0.0.0:1"),
-        );
     }
 
     #[test]
