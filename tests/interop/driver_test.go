@@ -221,6 +221,27 @@ func TestGoDriver(t *testing.T) {
 	}
 }
 
+// Drivers beside a cluster write their CDI files where container runtimes look: each of the directories counts.
+func TestSeveralDirectoriesOfDevices(t *testing.T) {
+	directories := []string{t.TempDir(), t.TempDir()}
+	c := own(t, "--no-driver", "--cdi-dir", directories[0], "--cdi-dir", directories[1])
+	ns := namespace(t, c)
+	for number, directory := range directories {
+		d, _ := startDriver(t, c, fmt.Sprintf("go%d.example.com", number))
+		d.mutex.Lock()
+		d.cdi = directory
+		d.mutex.Unlock()
+		name := fmt.Sprintf("p%d", number)
+		launch(t, c, ns, user(t, c, ns, name, d.name, "", "echo device=$GO_DRIVER_DEVICE; sleep 3600"))
+		log, err := c.client.CoreV1().Pods(ns).GetLogs(name, &corev1.PodLogOptions{Follow: true}).Stream(within(t))
+		must(t, err)
+		defer log.Close()
+		if lines := bufio.NewScanner(log); !lines.Scan() || lines.Text() == "device=" {
+			t.Fatalf("the container saw %q, %v", lines.Text(), lines.Err())
+		}
+	}
+}
+
 // A claim that the driver can not prepare keeps its pod waiting with the driver's words, until it can.
 func TestGoDriverThatRefuses(t *testing.T) {
 	d, _ := startDriver(t, shared, "refusing.example.com")

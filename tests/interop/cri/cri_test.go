@@ -78,6 +78,12 @@ func TestNodeTellsItsRuntime(t *testing.T) {
 		strings.Contains(version, "Unknown") {
 		t.Errorf("runtime %q", version)
 	}
+	// Without --node-ip: Endpoints and EndpointSlices do not accept a loopback address.
+	for _, told := range node.Status.Addresses {
+		if told.Type == corev1.NodeInternalIP && net.ParseIP(told.Address).IsLoopback() {
+			t.Errorf("address %s, and this machine has %s", told.Address, address(t))
+		}
+	}
 	for _, condition := range node.Status.Conditions {
 		if condition.Type == "NetworkReady" && !strings.Contains(condition.Message, "pods share the network of the host") {
 			t.Errorf("NetworkReady: %+v", condition)

@@ -31,6 +31,28 @@ func (w *world) shims() (pids []int) {
 	return pids
 }
 
+// programs are the processes of the tests' image in containers of this containerd, by the ID of their container.
+func (w *world) programs() map[int]string {
+	found := map[int]string{}
+	all, _ := filepath.Glob("/proc/[0-9]*/exe")
+	for _, link := range all {
+		// Of a process that has ended meanwhile there is nothing.
+		program, _ := os.Readlink(link)
+		directory := filepath.Dir(link)
+		text, _ := os.ReadFile(directory + "/cgroup")
+		_, group, in := strings.Cut(string(text), "/k8s.io/")
+		mounts, _ := os.ReadFile(directory + "/mountinfo")
+		if program != "/app" || !in || !strings.Contains(string(mounts), w.dir) {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(directory)); err == nil {
+			id, _, _ := strings.Cut(group, "\n")
+			found[pid] = id
+		}
+	}
+	return found
+}
+
 // victims are what is killed, each with how it is started again.
 var victims = []struct {
 	name string
@@ -119,6 +141,13 @@ func TestKillsAtEveryStep(t *testing.T) {
 	ready(t, corev1.ConditionTrue)
 	must(t, eventually("no shim is left", func() error {
 		if left := shared.shims(); len(left) > 0 {
+			return fmt.Errorf("%v", left)
+		}
+		return nil
+	}))
+	// Programs outlive a shim that is killed. containerd ends them when it notices.
+	must(t, eventually("no program is left", func() error {
+		if left := shared.programs(); len(left) > 0 {
 			return fmt.Errorf("%v", left)
 		}
 		return nil

@@ -80,6 +80,18 @@ func main() {
 	case "admit": // admit ADDRESS CERTIFICATE KEY: an admission webhook
 		fmt.Println("error:", admit(arguments[0], arguments[1], arguments[2]))
 		os.Exit(1)
+	case "serve": // serve ADDRESS ADDRESS: answers probes by HTTP and by gRPC
+		fmt.Println("error:", serve(arguments[0], arguments[1]))
+		os.Exit(1)
+	case "holds": // holds SIGN: what a probe runs
+		if !holds(arguments[0]) {
+			os.Exit(1)
+		}
+	case "remove": // remove FILE
+		if err := os.Remove(arguments[0]); err != nil {
+			fmt.Println("error:", err)
+			os.Exit(1)
+		}
 	case "eat": // uses up memory
 		var all [][]byte
 		for {
