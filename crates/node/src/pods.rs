@@ -53,6 +53,7 @@ mod status;
 pub(crate) mod storage;
 mod trust_bundles;
 mod volumes;
+mod watched;
 mod worker;
 
 pub(crate) use allocations::{AllocatableByNode, Allocations};

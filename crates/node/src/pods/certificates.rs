@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use allot_reflector::{Collection, Observed, everything, reflect};
+use allot_reflector::{Collection, everything};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1beta1::{PodCertificateRequest, PodCertificateRequestSpec};
@@ -16,12 +16,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, OnceCell, Semaphore, oneshot, watch};
+use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::Node;
+use super::watched::{Observations, Watched};
 use crate::error::api_message;
 use crate::events::Kind;
 use state::{Next, Requested, State};
@@ -39,9 +39,9 @@ const JITTER: SignedDuration = SignedDuration::from_mins(5);
 /// What the pods of a node share.
 pub(crate) struct Certificates {
     client: Client,
-    /// Whose requests are watched, from the first one on.
+    /// Its name.
     node: String,
-    watched: OnceCell<Store>,
+    watched: Watched<PodCertificateRequest>,
     /// RSA keys take seconds of processor time: one at a time, however many pods want some.
     generation: Arc<Semaphore>,
     /// Signers and states of the certificates of pods, by UID.
@@ -67,55 +67,15 @@ enum RequestError {
     Stopping,
 }
 
-/// The requests of the node by namespace and name; `None` before they are listed.
-type Known = Option<BTreeMap<(String, String), Arc<PodCertificateRequest>>>;
-
-struct Store {
-    requests: watch::Receiver<Known>,
-    _watch: AbortOnDropHandle<()>,
-}
-
-impl Store {
-    fn new(client: Client, node: &str) -> Self {
-        let (sender, requests) = watch::channel(None);
-        let selector = format!("spec.nodeName={node}");
-        let api = Api::<PodCertificateRequest>::all(client);
-        let of_node = Collection::new(api, Some(&selector));
-        let key = |request: &PodCertificateRequest| {
-            let namespace = request.namespace().unwrap_or_default();
-            (namespace, request.name_any())
-        };
-        let stop = CancellationToken::new();
-        let watch =
-            reflect::<PodCertificateRequest, _>(of_node, everything, stop, move |observed| {
-                sender.send_modify(|known: &mut Known| match observed {
-                    Observed::Listed { items, .. } => {
-                        let items = items.into_iter().map(|it| (key(&it), Arc::new(it)));
-                        *known = Some(items.collect());
-                    }
-                    Observed::Applied(request) => {
-                        let known = known.get_or_insert_default();
-                        known.insert(key(&request), Arc::from(request));
-                    }
-                    Observed::Deleted(request) => {
-                        known.get_or_insert_default().remove(&key(&request));
-                    }
-                });
-                true
-            });
-        Self {
-            requests,
-            _watch: AbortOnDropHandle::new(tokio::spawn(watch)),
-        }
-    }
-}
-
 impl Certificates {
     pub(crate) fn new(client: Client, node: String) -> Self {
+        let all = Api::<PodCertificateRequest>::all(client.clone());
+        let selector = format!("spec.nodeName={node}");
+        let of_node = Collection::new(all, Some(&selector));
         Self {
             client,
             node,
-            watched: OnceCell::new(),
+            watched: Watched::new(of_node),
             generation: Arc::new(Semaphore::new(1)),
             states: Mutex::default(),
         }
@@ -133,11 +93,6 @@ impl Certificates {
     /// A pod is gone.
     pub(super) fn forget(&self, uid: &str) {
         self.states.lock().remove(uid);
-    }
-
-    async fn requests(&self) -> watch::Receiver<Known> {
-        let watch = || async { Store::new(self.client.clone(), &self.node) };
-        self.watched.get_or_init(watch).await.requests.clone()
     }
 
     /// Makes a request for a source of a volume of a pod.
@@ -253,7 +208,7 @@ pub(super) fn is_in(volume: &v1::Volume) -> bool {
 #[derive(Default)]
 pub(super) struct OfPod {
     sources: BTreeMap<(String, usize), Source>,
-    requests: Option<watch::Receiver<Known>>,
+    requests: Option<Observations<PodCertificateRequest>>,
 }
 
 /// The certificate of a source of a volume.
@@ -273,7 +228,7 @@ struct Pending {
 impl OfPod {
     /// Continues with the certificates of a pod. Returns when to do that again without an event, and whether files have to be
     /// written. `news` is notified when a request was made.
-    pub(super) async fn keep(
+    pub(super) fn keep(
         &mut self,
         node: &Arc<Node>,
         pod: &Pod,
@@ -282,11 +237,9 @@ impl OfPod {
         if sources(pod).next().is_none() {
             return (None, false);
         }
-        if self.requests.is_none() {
-            self.requests = Some(node.certificates.requests().await);
-        }
-        let known = self.requests.as_mut();
-        let known = known.and_then(|it| it.borrow_and_update().clone());
+        let observe = || node.certificates.watched.observe();
+        let known = self.requests.get_or_insert_with(observe);
+        let known = known.borrow_and_update();
         let namespace = pod.namespace().unwrap_or_default();
         let find = |name: &str| {
             let key = (namespace.clone(), name.to_owned());

@@ -3,15 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
-use allot_reflector::{Collection, Observed, everything, reflect};
+use allot_reflector::Collection;
 use k8s_openapi::api::core::v1::{Pod, Service, ServicePort, ServiceSpec};
 use kube::{Api, Client, ResourceExt};
-use tokio::sync::{OnceCell, watch};
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
+
+use super::watched::{Objects, Watched};
 
 /// How long the start of a container waits for the first list of services before it is tried again.
 const FIRST_LIST: Duration = Duration::from_secs(5);
@@ -21,9 +19,8 @@ const MASTER: (&str, &str) = ("default", "kubernetes");
 
 /// The services of the cluster, watched from the first container on.
 pub(crate) struct Services {
-    client: Client,
     api_server: Option<SocketAddr>,
-    watched: OnceCell<Store>,
+    watched: Watched<Service>,
 }
 
 /// The API server has not listed the services yet; the text is the kubelet's.
@@ -34,10 +31,10 @@ pub(super) struct NotListed;
 impl Services {
     /// With `api_server` in place of the cluster IP of the API server's service.
     pub(crate) fn new(client: Client, api_server: Option<SocketAddr>) -> Self {
+        let all = Collection::new(Api::<Service>::all(client), None);
         Self {
-            client,
             api_server,
-            watched: OnceCell::new(),
+            watched: Watched::new(all),
         }
     }
 
@@ -48,20 +45,17 @@ impl Services {
         pod: &Pod,
         waits: bool,
     ) -> Result<Vec<(String, String)>, NotListed> {
-        let watch = || async { Store::new(Api::all(self.client.clone())) };
-        let store = self.watched.get_or_init(watch).await;
         let patience = if waits { FIRST_LIST } else { Duration::ZERO };
-        let services = match tokio::time::timeout(patience, store.all()).await {
-            Ok(services) => services,
-            Err(_) if !waits => Vec::new(),
-            Err(_) => return Err(NotListed),
+        let services = match self.watched.listed(patience).await {
+            Some(services) => services,
+            None if waits => return Err(NotListed),
+            None => Objects::new(),
         };
         let spec = pod.spec.as_ref();
         let links = spec.and_then(|spec| spec.enable_service_links) != Some(false);
         let namespace = pod.namespace().unwrap_or_default();
         let mut told: BTreeMap<String, ServiceSpec> = BTreeMap::new();
-        for service in services {
-            let (of, name) = (service.namespace().unwrap_or_default(), service.name_any());
+        for ((of, name), service) in services {
             let Some(mut spec) = service.spec.clone().filter(has_address) else {
                 continue;
             };
@@ -76,55 +70,6 @@ impl Services {
         }
         let all = told.iter().flat_map(|(name, spec)| variables(name, spec));
         Ok(all.collect())
-    }
-}
-
-/// The services that there are.
-struct Store {
-    services: watch::Receiver<Option<Known>>,
-    _watch: AbortOnDropHandle<()>,
-}
-
-/// By namespace and name.
-type Known = BTreeMap<(String, String), Arc<Service>>;
-
-impl Store {
-    fn new(api: Api<Service>) -> Self {
-        let (sender, services) = watch::channel(None);
-        let all = Collection::new(api, None);
-        let key = |service: &Service| {
-            let namespace = service.namespace().unwrap_or_default();
-            (namespace, service.name_any())
-        };
-        let watch =
-            reflect::<Service, _>(all, everything, CancellationToken::new(), move |observed| {
-                sender.send_modify(|known: &mut Option<Known>| match observed {
-                    Observed::Listed { items, .. } => {
-                        let items = items.into_iter().map(|it| (key(&it), Arc::new(it)));
-                        *known = Some(items.collect());
-                    }
-                    Observed::Applied(service) => {
-                        let known = known.get_or_insert_default();
-                        known.insert(key(&service), Arc::from(service));
-                    }
-                    Observed::Deleted(service) => {
-                        known.get_or_insert_default().remove(&key(&service));
-                    }
-                });
-                true
-            });
-        Self {
-            services,
-            _watch: AbortOnDropHandle::new(tokio::spawn(watch)),
-        }
-    }
-
-    /// All services, once they are listed.
-    async fn all(&self) -> Vec<Arc<Service>> {
-        let mut services = self.services.clone();
-        let listed = services.wait_for(Option::is_some).await;
-        let listed = listed.ok().and_then(|known| known.clone());
-        listed.unwrap_or_default().into_values().collect()
     }
 }
 

@@ -1,22 +1,20 @@
 //! The certificates of authorities for the volumes of pods, as a kubelet puts them together from ClusterTrustBundles.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::Arc;
 use std::time::Duration;
 
 use allot_apimachinery::labels::{
     LabelSelector, LabelSelectorRequirement, Labels, ParseError, Selector,
 };
 use allot_apimachinery::pem;
-use allot_reflector::{Collection, Observed, everything, reflect};
+use allot_reflector::Collection;
 use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
 use k8s_openapi::api::core::v1::ClusterTrustBundleProjection;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
-use kube::{Api, Client, ResourceExt};
-use tokio::sync::{OnceCell, watch};
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
+use kube::{Api, Client};
+
+use super::watched::{Objects, Watched};
 
 /// How long a pod waits for the first list of bundles before it is tried again.
 const FIRST_LIST: Duration = Duration::from_secs(5);
@@ -50,54 +48,16 @@ pub(super) enum NoBundle {
 
 /// The trust bundles of the cluster, watched from the first pod on that wants some.
 pub(crate) struct TrustBundles {
-    client: Client,
-    watched: OnceCell<Store>,
+    watched: Watched<ClusterTrustBundle>,
     /// Orders the certificates in files: always alike, and other than the last agent did.
     order: RandomState,
 }
 
-/// By their names; `None` before they are listed.
-type Known = Option<BTreeMap<String, Arc<ClusterTrustBundle>>>;
-
-struct Store {
-    bundles: watch::Receiver<Known>,
-    _watch: AbortOnDropHandle<()>,
-}
-
-impl Store {
-    fn new(client: Client) -> Self {
-        let (sender, bundles) = watch::channel(None);
-        let all = Collection::new(Api::<ClusterTrustBundle>::all(client), None);
-        let stop = CancellationToken::new();
-        let watch = reflect::<ClusterTrustBundle, _>(all, everything, stop, move |observed| {
-            sender.send_modify(|known: &mut Known| match observed {
-                Observed::Listed { items, .. } => {
-                    let items = items.into_iter().map(|it| (it.name_any(), Arc::new(it)));
-                    *known = Some(items.collect());
-                }
-                Observed::Applied(bundle) => {
-                    let known = known.get_or_insert_default();
-                    known.insert(bundle.name_any(), Arc::from(bundle));
-                }
-                Observed::Deleted(bundle) => {
-                    let known = known.get_or_insert_default();
-                    known.remove(&bundle.name_any());
-                }
-            });
-            true
-        });
-        Self {
-            bundles,
-            _watch: AbortOnDropHandle::new(tokio::spawn(watch)),
-        }
-    }
-}
-
 impl TrustBundles {
     pub(crate) fn new(client: Client) -> Self {
+        let all = Collection::new(Api::<ClusterTrustBundle>::all(client), None);
         Self {
-            client,
-            watched: OnceCell::new(),
+            watched: Watched::new(all),
             order: RandomState::new(),
         }
     }
@@ -107,14 +67,8 @@ impl TrustBundles {
         &self,
         wanted: &ClusterTrustBundleProjection,
     ) -> Result<String, NoBundle> {
-        let watch = || async { Store::new(self.client.clone()) };
-        let mut bundles = self.watched.get_or_init(watch).await.bundles.clone();
-        let listed = bundles.wait_for(Option::is_some);
-        let listed = tokio::time::timeout(FIRST_LIST, listed).await;
-        let known = match listed {
-            Ok(Ok(known)) => known.clone().unwrap_or_default(),
-            _ => return Err(NoBundle::NotListed),
-        };
+        let known = self.watched.listed(FIRST_LIST).await;
+        let known = known.ok_or(NoBundle::NotListed)?;
         let chosen = choose(&known, wanted)?;
         Ok(normalise(&chosen, &self.order))
     }
@@ -122,12 +76,12 @@ impl TrustBundles {
 
 /// The bundles that a source means.
 fn choose<'a>(
-    known: &'a BTreeMap<String, Arc<ClusterTrustBundle>>,
+    known: &'a Objects<ClusterTrustBundle>,
     wanted: &ClusterTrustBundleProjection,
 ) -> Result<Vec<&'a ClusterTrustBundle>, NoBundle> {
     let optional = wanted.optional.unwrap_or(false);
     if let Some(name) = &wanted.name {
-        return match known.get(name) {
+        return match known.get(&(String::new(), name.clone())) {
             Some(bundle) => Ok(vec![bundle]),
             None if optional => Ok(Vec::new()),
             None => Err(NoBundle::NotFound(name.clone())),
@@ -182,6 +136,8 @@ fn normalise(bundles: &[&ClusterTrustBundle], order: &RandomState) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use serde_json::{Value, json};
 
     use super::*;
@@ -195,7 +151,7 @@ mod tests {
         signer: &str,
         labels: Value,
         data: &[&str],
-    ) -> (String, Arc<ClusterTrustBundle>) {
+    ) -> ((String, String), Arc<ClusterTrustBundle>) {
         let data: String = data
             .iter()
             .map(|it| format!("# {it}\n{}", block(it)))
@@ -205,7 +161,7 @@ mod tests {
             "spec": {"signerName": signer, "trustBundle": data},
         });
         let object = serde_json::from_value(object).expect("a bundle");
-        (name.to_owned(), Arc::new(object))
+        ((String::new(), name.to_owned()), Arc::new(object))
     }
 
     fn found(wanted: Value) -> Result<BTreeSet<String>, String> {
@@ -216,7 +172,7 @@ mod tests {
             bundle("x.y:z:one", "x.y/z", json!({"at": "live"}), &["6"]),
         ];
         let wanted = serde_json::from_value(wanted).expect("a source");
-        let known = BTreeMap::from(known);
+        let known = Objects::from(known);
         let chosen = choose(&known, &wanted).map_err(|error| error.to_string())?;
         let text = normalise(&chosen, &RandomState::new());
         assert!(!text.contains('#'), "{text}");

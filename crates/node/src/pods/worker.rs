@@ -349,7 +349,7 @@ impl Worker {
         if !self.ready && !self.is_admitted(pod) {
             return None;
         }
-        let deadline = earlier(deadline, self.keep_certificates(pod).await);
+        let deadline = earlier(deadline, self.keep_certificates(pod));
         if !self.ready
             && let Some(wake) = self.set_up(pod).await
         {

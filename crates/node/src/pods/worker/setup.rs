@@ -180,12 +180,11 @@ impl Worker {
     }
 
     /// Requests and renews the certificates of a pod. Returns when to check again.
-    pub(super) async fn keep_certificates(&mut self, pod: &Pod) -> Wake {
+    pub(super) fn keep_certificates(&mut self, pod: &Pod) -> Wake {
         if self.node.pretends() {
             return None;
         }
-        let kept = self.certificates.keep(&self.node, pod, &self.news).await;
-        let (wake, changed) = kept;
+        let (wake, changed) = self.certificates.keep(&self.node, pod, &self.news);
         if changed {
             // The files are written at once, or it is reported why there are none.
             self.setup_retry.1 = None;
