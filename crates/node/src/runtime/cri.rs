@@ -419,7 +419,7 @@ impl Complete for Cri {
     }
 
     fn dial(&self, pod_uid: &str, port: u16) -> BoxFuture<'static, std::io::Result<Connection>> {
-        let sandbox = self.inner.sandboxes.lock().get(pod_uid).cloned();
+        let sandbox = self.inner.open_sandbox(pod_uid);
         let calls = self.inner.calls.clone();
         async move {
             let gone =

@@ -42,12 +42,7 @@ async fn regression_a_pod_whose_sandbox_is_gone_begins_again() {
 
     // The machine is started again.
     cluster.stop_agent().await;
-    {
-        let mut state = fake.state.lock().expect("a state");
-        state.sandboxes.values_mut().for_each(|it| it.ready = false);
-        let all: Vec<String> = state.containers.keys().cloned().collect();
-        all.iter().for_each(|id| state.end(id, 255, "Unknown"));
-    }
+    fake.state.lock().expect("a state").end_all();
     networks("10.88.0.8");
     cluster.start_agent().await;
     cluster
@@ -83,6 +78,42 @@ async fn regression_a_pod_whose_sandbox_is_gone_begins_again() {
     cluster.until(&pod_path("p"), "gone", Value::is_null).await;
 }
 
+/// The same if the agent ends as soon as the new sandbox is there, before it has reported anything of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_a_pod_begins_again_if_the_agent_ends_with_a_new_sandbox() {
+    let (fake, mut cluster, _directory) = start().await;
+    let before = app(json!({"name": "before"}));
+    let spec = json!({"initContainers": [before], "containers": [app(json!({}))]});
+    cluster.pod("p", spec).await;
+    until_true("the init container runs", || {
+        fake.running("before").is_some()
+    })
+    .await;
+    {
+        let id = fake.running("before").expect("a container");
+        fake.state.lock().expect("a state").end(&id, 0, "Completed");
+    }
+    cluster.until_phase("p", "Running").await;
+    cluster.stop_agent().await;
+    {
+        let mut state = fake.state.lock().expect("a state");
+        state.end_all();
+        let mut new = state.sandboxes.values().next().expect("a sandbox").clone();
+        new.ready = true;
+        new.config.metadata.as_mut().expect("metadata").attempt = 1;
+        state.sandboxes.insert("new".to_owned(), new);
+    }
+    cluster.start_agent().await;
+    until_true("the init container runs again", || {
+        assert_eq!(fake.running("c"), None, "init containers come first");
+        fake.running("before").is_some()
+    })
+    .await;
+    let state = fake.state.lock().expect("a state");
+    let running = state.containers.values().filter(|it| it.sandbox == "new");
+    assert_eq!(running.count(), 1);
+}
+
 /// A plugin of the network that hangs: the runtime has four minutes for a sandbox, and a pod that is deleted does not wait for that.
 #[tokio::test(flavor = "multi_thread")]
 async fn regression_a_sandbox_that_is_never_created_keeps_no_pod() {
@@ -91,13 +122,73 @@ async fn regression_a_sandbox_that_is_never_created_keeps_no_pod() {
     cluster
         .pod("p", json!({"containers": [app(json!({}))]}))
         .await;
-    until_true("the sandbox is asked for", || {
-        let state = fake.state.lock().expect("a state");
-        state.calls.iter().any(|call| call == "RunPodSandbox")
-    })
-    .await;
+    let asked = || fake.state.lock().expect("a state").count("RunPodSandbox") > 0;
+    until_true("the sandbox is asked for", asked).await;
     cluster.delete(&pod_path("p")).await;
     cluster.until(&pod_path("p"), "gone", Value::is_null).await;
+    // That it ends is no failure of the pod. Events are recorded in order.
+    fake.state.lock().expect("a state").hangs = false;
+    cluster
+        .pod("q", json!({"containers": [app(json!({}))]}))
+        .await;
+    cluster.until_event("q", "Started").await;
+    let events = cluster.get("/api/v1/namespaces/default/events").await;
+    let events = events["items"].as_array().expect("a list");
+    let of_pod = events
+        .iter()
+        .filter(|it| it["involvedObject"]["name"] == "p");
+    let failures: Vec<&Value> = of_pod.filter(|it| it["type"] == "Warning").collect();
+    assert_eq!(failures, Vec::<&Value>::new());
+}
+
+/// The same of a pod that has run, and gets another sandbox.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_a_new_sandbox_that_is_never_created_keeps_no_pod() {
+    let (fake, cluster, _directory) = start().await;
+    cluster
+        .pod("p", json!({"containers": [app(json!({}))]}))
+        .await;
+    cluster.until_phase("p", "Running").await;
+    {
+        let mut state = fake.state.lock().expect("a state");
+        state.hangs = true;
+        state.end_all();
+    }
+    let asked = || fake.state.lock().expect("a state").count("RunPodSandbox") > 1;
+    until_true("another sandbox is asked for", asked).await;
+    cluster.delete(&pod_path("p")).await;
+    cluster.until(&pod_path("p"), "gone", Value::is_null).await;
+}
+
+/// A sandbox that could not be created at once got the number of the first one: the runtime refuses it while that is being removed, and
+/// the next agent takes the older one for the newer.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_no_sandbox_has_the_number_of_an_earlier_one() {
+    let (fake, cluster, _directory) = start().await;
+    cluster
+        .pod("p", json!({"containers": [app(json!({}))]}))
+        .await;
+    cluster.until_phase("p", "Running").await;
+    {
+        let mut state = fake.state.lock().expect("a state");
+        state.stuck = true;
+        state.no_sandboxes = Some("no address is left".into());
+        state.end_all();
+    }
+    let asked = || fake.state.lock().expect("a state").count("RunPodSandbox") > 2;
+    until_true("another sandbox is refused", asked).await;
+    fake.state.lock().expect("a state").no_sandboxes = None;
+    cluster
+        .until(&pod_path("p"), "running again", |pod| {
+            let status = status(pod, "c");
+            status["restartCount"] == 1 && !status["state"]["running"].is_null()
+        })
+        .await;
+    let state = fake.state.lock().expect("a state");
+    let metadata = state.sandboxes.values().map(|it| &it.config.metadata);
+    let mut attempts: Vec<u32> = metadata.flatten().map(|it| it.attempt).collect();
+    attempts.sort_unstable();
+    assert_eq!(attempts, [0, 1]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

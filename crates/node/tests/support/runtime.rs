@@ -55,6 +55,8 @@ pub struct State {
     pub stuck: bool,
     /// Whether sandboxes are not created, and never refused.
     pub hangs: bool,
+    /// Why it refuses to create sandboxes.
+    pub no_sandboxes: Option<String>,
     /// Why it refuses to change the resources of containers.
     pub refuses: Option<String>,
     /// Whether its answers have texts, numbers and events that no runtime has.
@@ -78,6 +80,18 @@ impl State {
     fn loses(&mut self, call: &str) -> bool {
         let index = self.lost.iter().position(|it| it == call);
         index.is_some_and(|index| self.lost.remove(index) == call)
+    }
+
+    /// Lets all sandboxes and programs end, as a reboot of the machine does.
+    pub fn end_all(&mut self) {
+        self.sandboxes.values_mut().for_each(|it| it.ready = false);
+        let all: Vec<String> = self.containers.keys().cloned().collect();
+        all.iter().for_each(|id| self.end(id, 255, "Unknown"));
+    }
+
+    /// How often a call that changes something was made.
+    pub fn count(&self, call: &str) -> usize {
+        self.calls.iter().filter(|it| *it == call).count()
     }
 
     /// Lets a program end.

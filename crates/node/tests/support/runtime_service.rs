@@ -80,6 +80,10 @@ impl RuntimeService for Server {
             std::future::pending::<()>().await;
         }
         let mut state = self.state();
+        if let Some(reason) = state.no_sandboxes.clone() {
+            state.calls.push("RunPodSandbox".into());
+            return Err(Status::unknown(reason));
+        }
         let mut others = state.sandboxes.values();
         if others.any(|it| it.config.metadata == config.metadata) {
             return Err(Status::unknown("the name of the sandbox is reserved"));

@@ -37,7 +37,7 @@ fn contents<'a>(
 }
 
 /// Creates the pod's sandbox, or reuses the existing one: that of the runtime, or else its network if it has one.
-pub(super) async fn open_sandbox(node: &Node, pod: &Pod) -> Result<Opened, Obstacle> {
+async fn open_sandbox(node: &Node, pod: &Pod) -> Result<Opened, Obstacle> {
     let Some(complete) = node.runtime.complete() else {
         let directory = node.pod_dir(&pod.uid().unwrap_or_default());
         let before = node.has_own_network(pod);
@@ -107,8 +107,7 @@ impl Worker {
         let result = match result {
             Ok(()) => self.open_sandbox(pod).await.map_err(|obstacle| {
                 let Obstacle { reason, message } = obstacle;
-                // An agent that is stopping is no fault of the pod.
-                if !self.node.shutdown.is_cancelled() {
+                if !self.is_ending() {
                     events.pod(pod, None, Kind::Warning, reason, message.clone());
                 }
                 message
@@ -131,9 +130,14 @@ impl Worker {
         }
     }
 
+    /// Whether the agent is stopping or the pod is to end: what fails meanwhile is no fault of the pod.
+    pub(super) fn is_ending(&self) -> bool {
+        self.node.shutdown.is_cancelled() || self.updates.borrow().is_ending()
+    }
+
     /// As [`open_sandbox`], but no longer than until the pod is to end: a container runtime has minutes for it, and all of them if a
     /// network plugin hangs. What it creates later is removed.
-    async fn open_sandbox(&self, pod: &Pod) -> Result<Opened, Obstacle> {
+    pub(super) async fn open_sandbox(&self, pod: &Pod) -> Result<Opened, Obstacle> {
         let mut updates = self.updates.clone();
         let cancels = self.node.runtime.complete().is_some();
         tokio::select! {

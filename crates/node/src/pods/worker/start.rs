@@ -14,6 +14,7 @@ use super::super::state::{Health, Phase, Terminated};
 use super::super::{Update, adjust, launch, lifecycle, limits, runs};
 use super::{RETRY, Wake, Worker, grace};
 use crate::events::Kind;
+use crate::images::Files;
 use crate::runtime::{self, Running, Start, StartError};
 use crate::shim::SUB_PATH;
 use crate::shim::spec::{ContainerSpec, Exit};
@@ -103,132 +104,159 @@ impl Worker {
             Ok(files) => files,
             Err(wake) => return wake,
         };
-        let volumes = self.volumes.clone().unwrap_or_default();
-        let given = launch::ContainerInputs {
-            volumes: &volumes,
-            files: &files,
-        };
-        // The sandbox that was there may have ended with the machine or the runtime.
-        let opened = super::setup::open_sandbox(&self.node, pod).await;
-        match opened {
-            // With the sandbox that was there all containers have ended.
-            Ok(opened) if self.begin_again(pod, opened) => return Some(Instant::now()),
-            Ok(_) => {}
-            // An agent that is stopping is no fault of the pod.
-            Err(_) if self.node.shutdown.is_cancelled() => return None,
-            Err(obstacle) => {
-                return self.obstacle(pod, container, "ContainerCreating", obstacle.message);
-            }
+        if let Err(wake) = self.ensure_sandbox(pod, container).await {
+            return wake;
         }
-        let made = launch::container_spec(&self.node, pod, container, given, attempt).await;
-        let (mut spec, request) = match made {
-            Ok(made) => (made.spec, made.request),
-            Err(obstacle) => {
-                return self.obstacle(pod, container, obstacle.reason, obstacle.message);
-            }
+        let mut start = match self.make_start(pod, container, attempt, &files).await {
+            Ok(start) => start,
+            Err(wake) => return wake,
         };
-        let id = runtime::new_id();
-        if let Some(images) = &self.node.images {
-            let directory = self.node.config.root_dir.join("containers").join(&id);
-            match images.hold(&id, &files, &directory).await {
-                Ok(root) => spec.root = root,
-                Err(error) => {
-                    self.node.discard_containers(vec![id]);
-                    let message = error.to_string();
-                    return self.obstacle(pod, container, "CreateContainerError", message);
-                }
-            }
-        }
+        let id = start.id.clone();
         let sync_block = adjust::block_plugin_sync(self.node.nri.as_ref()).await;
-        if let Err(message) = self.adjust(&id, &mut spec).await {
+        if let Err(message) = self.adjust(&id, &mut start.spec).await {
             return self.obstacle(pod, container, "CreateContainerError", message);
         }
-        let events = &self.node.events;
-        let name = &container.name;
-        let start = Start {
-            id: id.clone(),
-            spec,
-            annotations: pod.annotations().clone(),
-            request,
-        };
-        let result = self.node.runtime.start(start).await;
-        if result.is_err() {
-            self.node.discard_containers(vec![id]);
-        }
-        match result {
+        match self.node.runtime.start(start).await {
             Ok(running) => {
                 if let Some(nri) = &self.node.nri {
                     nri.started(&running).await;
                 }
                 drop(sync_block);
-                events.pod(
-                    pod,
-                    Some(name),
-                    Kind::Normal,
-                    "Created",
-                    format!("Created container: {name}"),
-                );
-                events.pod(
-                    pod,
-                    Some(name),
-                    Kind::Normal,
-                    "Started",
-                    format!("Started container {name}"),
-                );
-                self.enter(name, attempt, Phase::Running(running.clone()));
-                if let Some(state) = self.containers.lock().get_mut(name) {
-                    state.applied = Some(Budget::of(pod, container));
-                }
-                if self.pod_limits.is_none() {
-                    let pids = self.node.config.pod_pids_limit;
-                    self.pod_limits = Some(limits::of_pod(pod, pids));
-                }
-                runs::forget(&self.node, pod, name, attempt);
-                if self.after_start(pod, container, &running).await {
-                    self.watch(pod, container, &running, Health::default());
-                    return None;
-                }
-                Some(Instant::now())
+                self.started(pod, container, attempt, running).await
             }
+            Err(error) => {
+                self.node.discard_containers(vec![id]);
+                self.not_started(pod, container, attempt, error)
+            }
+        }
+    }
+
+    /// Opens the pod's sandbox again: the one that was there may have ended with the machine or the runtime. Without one, or if the pod
+    /// begins again in a new one, returns when to continue.
+    async fn ensure_sandbox(&mut self, pod: &Pod, container: &Container) -> Result<(), Wake> {
+        match self.open_sandbox(pod).await {
+            // With the sandbox that was there all containers have ended.
+            Ok(opened) if self.begin_again(pod, opened) => Err(Some(Instant::now())),
+            Ok(_) => Ok(()),
+            Err(_) if self.is_ending() => Err(None),
+            Err(obstacle) => {
+                let message = obstacle.message;
+                Err(self.obstacle(pod, container, "ContainerCreating", message))
+            }
+        }
+    }
+
+    /// What the runtime is to start, with a root directory for it from the files of its image; if that cannot be made, when to try again.
+    async fn make_start(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        attempt: u32,
+        files: &Files,
+    ) -> Result<Start, Wake> {
+        let volumes = self.volumes.clone().unwrap_or_default();
+        let given = launch::ContainerInputs {
+            volumes: &volumes,
+            files,
+        };
+        let built = launch::container_spec(&self.node, pod, container, given, attempt).await;
+        let built = built
+            .map_err(|obstacle| self.obstacle(pod, container, obstacle.reason, obstacle.message))?;
+        let mut start = Start {
+            id: runtime::new_id(),
+            spec: built.spec,
+            annotations: pod.annotations().clone(),
+            request: built.request,
+        };
+        if let Some(images) = &self.node.images {
+            let directory = self.node.config.root_dir.join("containers").join(&start.id);
+            match images.hold(&start.id, files, &directory).await {
+                Ok(root) => start.spec.root = root,
+                Err(error) => {
+                    self.node.discard_containers(vec![start.id]);
+                    let message = error.to_string();
+                    return Err(self.obstacle(pod, container, "CreateContainerError", message));
+                }
+            }
+        }
+        Ok(start)
+    }
+
+    /// A container was started.
+    async fn started(
+        &mut self,
+        pod: &Pod,
+        container: &Container,
+        attempt: u32,
+        running: Running,
+    ) -> Wake {
+        let name = &container.name;
+        for (reason, message) in [
+            ("Created", format!("Created container: {name}")),
+            ("Started", format!("Started container {name}")),
+        ] {
+            let events = &self.node.events;
+            events.pod(pod, Some(name), Kind::Normal, reason, message);
+        }
+        self.enter(name, attempt, Phase::Running(running.clone()));
+        if let Some(state) = self.containers.lock().get_mut(name) {
+            state.applied = Some(Budget::of(pod, container));
+        }
+        if self.pod_limits.is_none() {
+            let pids = self.node.config.pod_pids_limit;
+            self.pod_limits = Some(limits::of_pod(pod, pids));
+        }
+        runs::forget(&self.node, pod, name, attempt);
+        if self.after_start(pod, container, &running).await {
+            self.watch(pod, container, &running, Health::default());
+            return None;
+        }
+        Some(Instant::now())
+    }
+
+    /// A container could not be started: it waits for the next attempt, or has ended if its program is why.
+    fn not_started(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        attempt: u32,
+        error: StartError,
+    ) -> Wake {
+        let (events, name) = (&self.node.events, &container.name);
+        let message = match error {
             // Found by the helper, which opens the volumes; a kubelet finds it before.
-            Err(StartError::Failed(message)) if message.starts_with(SUB_PATH) => {
-                self.obstacle(pod, container, "CreateContainerConfigError", message)
+            StartError::Failed(message) if message.starts_with(SUB_PATH) => {
+                return self.obstacle(pod, container, "CreateContainerConfigError", message);
             }
-            Err(StartError::Obstacle {
+            StartError::Obstacle {
                 reason,
                 message,
                 remedy,
-            }) => {
+            } => {
                 if let Some(remedy) = remedy {
                     events.pod(pod, Some(name), Kind::Warning, "DevicesNotInjected", remedy);
                 }
-                self.obstacle(pod, container, reason, message)
+                return self.obstacle(pod, container, reason, message);
             }
-            Err(error) => {
-                events.pod(
-                    pod,
-                    Some(name),
-                    Kind::Warning,
-                    "Failed",
-                    format!("Error: {error}"),
-                );
-                let end = Terminated {
-                    id: String::new(),
-                    started: None,
-                    exit: Exit {
-                        code: 128,
-                        finished: Timestamp::now(),
-                        oom_killed: false,
-                    },
-                    reason: "StartError".into(),
-                    message: error.to_string(),
-                };
-                self.enter(name, attempt, Phase::Terminated(end));
-                runs::forget(&self.node, pod, name, attempt);
-                // Check again: the restart policy decides.
-                Some(Instant::now())
-            }
-        }
+            StartError::Failed(message) => message,
+        };
+        let text = format!("Error: {message}");
+        events.pod(pod, Some(name), Kind::Warning, "Failed", text);
+        let end = Terminated {
+            id: String::new(),
+            started: None,
+            exit: Exit {
+                code: 128,
+                finished: Timestamp::now(),
+                oom_killed: false,
+            },
+            reason: "StartError".into(),
+            message,
+        };
+        self.enter(name, attempt, Phase::Terminated(end));
+        runs::forget(&self.node, pod, name, attempt);
+        // Check again: the restart policy decides.
+        Some(Instant::now())
     }
 
     /// Lets NRI plugins adjust a container. One that is not to be started is removed.

@@ -51,8 +51,8 @@ impl Inner {
         let pod = &request.pod;
         let uid = pod.uid().unwrap_or_default();
         let _creation = Creation::begin(&self.creating, &uid);
-        let sandbox = self.sandboxes.lock().get(&uid).cloned();
-        let sandbox = sandbox
+        let sandbox = self
+            .open_sandbox(&uid)
             .ok_or_else(|| obstacle("CreateContainerError", "the pod has no sandbox".into()))?;
         let place = translate::Place {
             directory: &self.settings.directory,

@@ -1,6 +1,6 @@
 //! Recovery of the sandboxes and containers that an earlier agent process created.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
 use allot_protos::cri_v1 as v1;
@@ -84,15 +84,21 @@ impl Inner {
         };
         let listed = self.calls.list_containers(request).await?.containers;
         let mut found = Vec::new();
+        let mut used = HashSet::new();
         for container in listed {
             if container.state() == v1::ContainerState::ContainerCreated {
                 // The container was never started, and will not be started any more.
                 self.remove(Removal::Container(container.id));
                 continue;
             }
+            used.insert(container.pod_sandbox_id.clone());
             if let Some(status) = self.status(&container.id).await? {
                 found.push(self.adopt(container, &status));
             }
+        }
+        // The agent ended before the pod was told that it has another sandbox.
+        for sandbox in sandboxes.values_mut() {
+            sandbox.unseen = sandbox.attempt > 0 && !used.contains(&sandbox.id);
         }
         *self.sandboxes.lock() = sandboxes;
         Ok(found)

@@ -23,7 +23,8 @@ pub(super) struct Sandbox {
     pub(super) networks: bool,
     /// Pod IPs; empty if the pod shares the host's network.
     pub(super) addresses: Vec<IpAddr>,
-    /// Whether the sandbox has been stopped or is being stopped.
+    /// Whether the sandbox has been stopped or is being stopped. One that is being replaced stays recorded until there is the next one:
+    /// the runtime refuses its attempt number until it is removed.
     pub(super) closed: bool,
     /// Whether the pod has yet to be told that it is new.
     pub(super) unseen: bool,
@@ -38,6 +39,12 @@ pub(super) fn addresses(status: &v1::PodSandboxStatus) -> Vec<IpAddr> {
 }
 
 impl Inner {
+    /// The sandbox of a pod, unless it has been stopped.
+    pub(super) fn open_sandbox(&self, uid: &str) -> Option<Sandbox> {
+        let sandboxes = self.sandboxes.lock();
+        sandboxes.get(uid).filter(|it| !it.closed).cloned()
+    }
+
     /// Queries the status of a sandbox; `None` if the runtime does not know the sandbox.
     pub(super) async fn sandbox_status(
         &self,
@@ -74,8 +81,11 @@ impl Inner {
             }
             attempt = sandbox.attempt.saturating_add(1);
             self.stop_sandbox(&sandbox.id).await?;
+            if let Some(replaced) = self.sandboxes.lock().get_mut(&uid) {
+                replaced.closed = true;
+                replaced.addresses.clear();
+            }
             self.remove(super::Removal::Sandbox(sandbox.id));
-            self.sandboxes.lock().remove(&uid);
         }
         let runtime_handler = handler.await?;
         let networks = self.networks();
@@ -131,6 +141,10 @@ impl Inner {
                 sandbox.id.clone()
             });
             let Some(id) = known else { return };
+            // One that is being replaced was stopped before.
+            if self.removals.contains(&super::Removal::Sandbox(id.clone())) {
+                return;
+            }
             match self.stop_sandbox(&id).await {
                 Ok(()) => return,
                 Err(failure) => {
