@@ -55,57 +55,69 @@ struct WaitingClaim {
     devices: Vec<WaitingDevice>,
 }
 
+impl WaitingClaim {
+    fn keys(&self) -> impl Iterator<Item = Key> {
+        self.devices
+            .iter()
+            .map(|device| Key::of(device, self.number))
+    }
+}
+
 /// The claims with devices that wait, as the watch has shown them, by UID.
 #[derive(Default)]
 struct Seen {
     claims: Mutex<BTreeMap<String, WaitingClaim>>,
     next: AtomicU64,
+    /// Notified when a device waits that did not before, or no longer. Most claims of a cluster wait for nothing.
     changed: Notify,
 }
 
 impl Seen {
     fn observe(&self, conditions: &BindingConditions, observed: Observed<ResourceClaim>) {
         let mut claims = self.claims.lock();
-        match observed {
+        let changed = match observed {
             Observed::Listed { items, .. } => {
-                let mut before = std::mem::take(&mut *claims);
-                for claim in &items {
-                    self.set(&mut before, conditions, claim);
-                }
                 let exist: BTreeSet<String> = items.iter().filter_map(ResourceExt::uid).collect();
-                before.retain(|uid, _| exist.contains(uid));
-                *claims = before;
+                let before = claims.len();
+                claims.retain(|uid, _| exist.contains(uid));
+                let gone = claims.len() < before;
+                let set = |changed, claim| changed | self.set(&mut claims, conditions, claim);
+                items.iter().fold(gone, set)
             }
             Observed::Applied(claim) => self.set(&mut claims, conditions, &claim),
-            Observed::Deleted(claim) => drop(claims.remove(&claim.uid().unwrap_or_default())),
-        }
+            Observed::Deleted(claim) => claims.remove(&claim.uid().unwrap_or_default()).is_some(),
+        };
         drop(claims);
-        self.changed.notify_one();
+        if changed {
+            self.changed.notify_one();
+        }
     }
 
+    /// Records which devices of a claim wait. Returns whether they are others than before.
     fn set(
         &self,
         claims: &mut BTreeMap<String, WaitingClaim>,
         conditions: &BindingConditions,
         claim: &ResourceClaim,
-    ) {
+    ) -> bool {
         let uid = claim.uid().unwrap_or_default();
         let devices = conditions.waiting(claim);
         if devices.is_empty() {
-            claims.remove(&uid);
-            return;
+            return claims.remove(&uid).is_some();
         }
         let before = claims.get(&uid).map(|before| before.number);
         let number = before.unwrap_or_else(|| self.next.fetch_add(1, Ordering::Relaxed));
-        claims.insert(uid, WaitingClaim { number, devices });
+        let new = WaitingClaim { number, devices };
+        let keys: Vec<Key> = new.keys().collect();
+        let before = claims.insert(uid, new);
+        before.is_none_or(|before| !before.keys().eq(keys))
     }
 
     fn waiting(&self) -> BTreeMap<Key, WaitingDevice> {
         let claims = self.claims.lock();
-        let devices = claims.values().flat_map(|claim| {
-            let devices = claim.devices.iter();
-            devices.map(|device| (Key::of(device, claim.number), device.clone()))
-        });
+        let devices = claims
+            .values()
+            .flat_map(|claim| claim.keys().zip(claim.devices.iter().cloned()));
         devices.collect()
     }
 }
@@ -262,5 +274,65 @@ async fn make_ready(
             tracing::warn!(%claim, device = result.device, %error, "the binding conditions cannot be reported");
             false
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+    use kube::Client;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const DRIVER: &str = "fabric.example.com";
+
+    fn claim(uid: &str, driver: &str, devices: &[&str], status: &Value) -> ResourceClaim {
+        let result = |device: &&str| {
+            json!({"request": "r", "driver": driver, "pool": "p", "device": device,
+                "bindingConditions": ["attached"]})
+        };
+        let results: Vec<Value> = devices.iter().map(result).collect();
+        let object = json!({
+            "metadata": {"name": uid, "namespace": "default", "uid": uid},
+            "spec": {},
+            "status": {"allocation": {"devices": {"results": results}}, "devices": status},
+        });
+        serde_json::from_value(object).expect("a claim")
+    }
+
+    /// Every change of every claim in the cluster was a reason to compare all that wait with all that is under way.
+    #[tokio::test]
+    async fn regression_claims_that_wait_for_nothing_are_no_reason_to_wake() {
+        let uri = http::Uri::from_static("http://localhost");
+        let client = Client::try_from(kube::Config::new(uri)).expect("a client");
+        let (conditions, seen) = (BindingConditions::new(client, DRIVER), Seen::default());
+        let check = |observed, wakes: bool, what: &str| {
+            seen.observe(&conditions, observed);
+            let woken = seen.changed.notified().now_or_never().is_some();
+            assert_eq!(woken, wakes, "{what}");
+        };
+        let none = json!([]);
+        let applied = |claim| Observed::Applied(Box::new(claim));
+        let listed = |items| Observed::Listed {
+            items,
+            version: "1".to_owned(),
+        };
+        let ours = || claim("ours", DRIVER, &["a", "b"], &none);
+        let other = || claim("other", "other.example.com", &["a"], &none);
+        check(applied(other()), false, "another driver's");
+        check(applied(ours()), true, "one that waits");
+        let not_yet = json!([{"driver": DRIVER, "pool": "p", "device": "a", "conditions": [{
+            "type": "attached", "status": "False", "reason": "NotReady", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}]}]);
+        let reported = claim("ours", DRIVER, &["a", "b"], &not_yet);
+        check(applied(reported), false, "its own report");
+        check(listed(vec![other(), ours()]), false, "a list of the same");
+        let fewer = claim("ours", DRIVER, &["b"], &none);
+        check(applied(fewer), true, "a device waits no longer");
+        check(listed(vec![other()]), true, "it is gone");
+        check(Observed::Deleted(Box::new(other())), false, "deleted");
+        check(applied(ours()), true, "it waits again");
+        check(Observed::Deleted(Box::new(ours())), true, "deleted");
     }
 }

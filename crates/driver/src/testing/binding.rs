@@ -46,7 +46,7 @@ impl TestNode {
         }))
     }
 
-    /// Takes the allocation of a claim back, as a scheduler does when one of its devices has failed.
+    /// Deallocates a claim, as a scheduler does when one of its devices has failed.
     ///
     /// # Errors
     /// The claim does not exist.
@@ -54,10 +54,10 @@ impl TestNode {
         self.set_status(claim, json!({}))
     }
 
-    /// Allocates a claim that exists with other devices, or anew with the same ones.
+    /// Allocates devices to a claim that was released: other ones, or the same again.
     ///
     /// # Errors
-    /// The claim does not exist, or has other requests.
+    /// The claim does not exist, is allocated, or has other requests.
     pub fn allocate(&self, claim: &ClaimRef, devices: &TestClaim) -> Result<(), TestError> {
         self.set_status(claim, self.allocated(devices))
     }
@@ -65,7 +65,7 @@ impl TestNode {
     fn set_status(&self, claim: &ClaimRef, status: Value) -> Result<(), TestError> {
         let refused = |status: allot_apimachinery::Status| TestError::Api(status.message);
         let mut object = self.objects.get(&key(claim)).map_err(refused)?;
-        // A scheduler takes back and gives in two steps; the API keeps an allocation as it is.
+        // The API server keeps an allocation as it is: a scheduler clears it, and writes another one in a second update.
         object["status"] = status;
         let stored = self.objects.replace(&key(claim), object, Part::Status);
         stored.map_err(refused)?;
