@@ -4,6 +4,9 @@ use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
 
+use serde_json::Value;
+
+use super::heartbeat::differs;
 use super::*;
 use crate::runtime::Simulated;
 
