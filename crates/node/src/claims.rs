@@ -1,6 +1,6 @@
 //! Prepares the claims of pods with their drivers, and unprepares them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,7 +8,6 @@ use std::time::Instant;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use parking_lot::Mutex;
-use serde_json::{Value, json};
 
 use crate::error::Error;
 use crate::metrics::Metrics;
@@ -18,6 +17,7 @@ use crate::resource_api::{ResourceApi, Served};
 mod cache;
 mod call;
 mod damaged;
+mod devices;
 mod driver;
 mod error;
 mod fetch;
@@ -33,9 +33,7 @@ pub(crate) use driver::fuzz as fuzz_driver;
 pub(crate) use error::ClaimError;
 use fetch::FetchedClaim;
 pub(crate) use names::containers;
-use names::{
-    PodClaim, claim_names, extended_claim, extended_requests, is_used, pod_claims, references,
-};
+use names::{PodClaim, claim_names, extended_claim, is_used, pod_claims};
 
 /// The claims on this node.
 pub(crate) struct Claims {
@@ -309,135 +307,9 @@ impl Claims {
         self.cache.lock().pods()
     }
 
-    /// The claims that a container uses, each with its devices by driver.
-    pub(crate) fn of_container(
-        &self,
-        pod: &Pod,
-        container: &str,
-    ) -> Result<Vec<(ClaimInfo, Vec<Device>)>, ClaimError> {
-        let namespace = pod.namespace().unwrap_or_default();
-        let claims = pod_claims(pod);
-        let cache = self.cache.lock();
-        let not_prepared = |claim: &str| ClaimError::NotPrepared {
-            namespace: namespace.clone(),
-            claim: claim.to_owned(),
-        };
-        let mut found = Vec::new();
-        for (reference, request) in references(pod, container) {
-            let Some(PodClaim { claim: name, .. }) =
-                claims.iter().find(|claim| claim.name == reference)
-            else {
-                continue;
-            };
-            let info = cache.get(&(namespace.clone(), name.clone()));
-            let info = info.ok_or_else(|| not_prepared(name))?;
-            let used = |device: &&Device| {
-                request.is_empty()
-                    || device.requests.is_empty()
-                    || device.requests.contains(&request)
-            };
-            let devices = info
-                .drivers
-                .values()
-                .flatten()
-                .filter(used)
-                .cloned()
-                .collect();
-            found.push((info.clone(), devices));
-        }
-        if let Some((name, requests)) = extended_requests(pod, container) {
-            let info = cache.get(&(namespace.clone(), name.clone()));
-            let info = info.ok_or_else(|| not_prepared(&name))?;
-            let used = |device: &&Device| {
-                device
-                    .requests
-                    .iter()
-                    .any(|request| requests.contains(request))
-            };
-            let devices = info
-                .drivers
-                .values()
-                .flatten()
-                .filter(used)
-                .cloned()
-                .collect();
-            found.push((info.clone(), devices));
-        }
-        Ok(found)
-    }
-
-    /// CDI names of the devices of a container, each once.
-    pub(crate) fn cdi_devices(
-        &self,
-        pod: &Pod,
-        container: &str,
-    ) -> Result<Vec<String>, ClaimError> {
-        let (mut ids, mut seen) = (Vec::new(), HashSet::new());
-        for (_, devices) in self.of_container(pod, container)? {
-            let all = devices.into_iter().flat_map(|device| device.cdi_ids);
-            ids.extend(all.filter(|id| seen.insert(id.clone())));
-        }
-        Ok(ids)
-    }
-
     /// Completes when a driver registers, or its plugin connects or is gone, from this call on.
     pub(crate) fn drivers_changed(&self) -> tokio::sync::futures::Notified<'_> {
         self.plugins.changed.notified()
-    }
-
-    /// Notifies about changed health of devices.
-    pub(crate) fn health_changes(&self) -> tokio::sync::watch::Receiver<()> {
-        self.plugins.health.subscribe()
-    }
-
-    /// `allocatedResourcesStatus` of a container: the health of the devices of its claims, each once. Claims for extended
-    /// resources are not reported.
-    pub(crate) fn health(&self, pod: &Pod, container: &str) -> Vec<Value> {
-        let namespace = pod.namespace().unwrap_or_default();
-        let claims = pod_claims(pod);
-        let now = tokio::time::Instant::now();
-        let cache = self.cache.lock();
-        let mut all: Vec<Value> = Vec::new();
-        for (reference, request) in references(pod, container) {
-            let claim = claims.iter().find(|claim| claim.name == reference);
-            let info = claim.and_then(|claim| cache.get(&(namespace.clone(), claim.claim.clone())));
-            // Plugins of classic claims have no such service.
-            let Some(info) = info.filter(|info| info.handles.is_empty()) else {
-                continue;
-            };
-            let mut resources: Vec<Value> = Vec::new();
-            for (driver, devices) in &info.drivers {
-                for device in devices {
-                    let used = request.is_empty()
-                        || device.requests.is_empty()
-                        || device.requests.contains(&request);
-                    let Device {
-                        pool, device: name, ..
-                    } = device;
-                    let id = match device.cdi_ids.first() {
-                        Some(id) => id.clone(),
-                        None => format!("{driver}/{pool}/{name}"),
-                    };
-                    if !used || resources.iter().any(|known| known["resourceID"] == id) {
-                        continue;
-                    }
-                    let (health, message) = self.health_of(driver, pool, name, now);
-                    let mut resource = json!({"resourceID": id, "health": health});
-                    if !message.is_empty() {
-                        resource["message"] = message.into();
-                    }
-                    resources.push(resource);
-                }
-            }
-            let name = match request.as_str() {
-                "" => format!("claim:{reference}"),
-                request => format!("claim:{reference}/{request}"),
-            };
-            if !resources.is_empty() && all.iter().all(|known| known["name"] != name) {
-                all.push(json!({"name": name, "resources": resources}));
-            }
-        }
-        all
     }
 
     async fn lock(&self, keys: BTreeSet<Key>) -> Vec<tokio::sync::OwnedMutexGuard<()>> {
