@@ -124,7 +124,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
     pub(super) async fn send(&mut self, channel: u8, data: &[u8]) -> Result<(), ()> {
         let message = if self.base64 {
             let data = base64::engine::general_purpose::STANDARD.encode(data);
-            Message::text(format!("{}{data}", char::from(b'0' + channel)))
+            let digit = char::from(b'0'.wrapping_add(channel));
+            Message::text(format!("{digit}{data}"))
         } else {
             let mut message = Vec::with_capacity(data.len() + 1);
             message.push(channel);
@@ -157,8 +158,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
                 // Python's client sends text as text messages.
                 Message::Text(text) if !self.base64 => text.into(),
                 Message::Text(text) => {
-                    let (channel, data) = text.as_bytes().split_first()?;
-                    let mut decoded = vec![channel.wrapping_sub(b'0')];
+                    let mut data = text.chars();
+                    let digit = u8::try_from(data.next()?).ok()?;
+                    let data = data.as_str();
+                    let mut decoded = vec![digit.wrapping_sub(b'0')];
                     decoded.extend(
                         base64::engine::general_purpose::STANDARD
                             .decode(data)
@@ -212,4 +215,25 @@ pub(crate) fn fuzz(bytes: &[u8]) {
     };
     let received = futures::executor::block_on(receive);
     assert!(received <= bytes.len(), "more data than was sent");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client that asked for many ports made the digit of a channel too large, which ended a program that checks arithmetic.
+    #[tokio::test]
+    async fn regression_channels_of_many_ports_have_a_digit_in_base64() {
+        let (ours, theirs) = tokio::io::duplex(64 << 10);
+        let protocol = "v4.base64.channel.k8s.io";
+        let server = WebSocketStream::from_raw_socket(ours, Role::Server, Some(bounds())).await;
+        let client = WebSocketStream::from_raw_socket(theirs, Role::Client, Some(bounds())).await;
+        let (mut server, mut client) =
+            (Socket::new(server, protocol), Socket::new(client, protocol));
+        for channel in 0..240 {
+            server.send(channel, b"data").await.expect("sent");
+            let received = client.receive().await.expect("received");
+            assert_eq!(received, (channel, b"data".to_vec()));
+        }
+    }
 }
