@@ -26,6 +26,8 @@ use crate::register::{self, Facts};
 use crate::runtime::Simulated;
 use crate::server;
 
+mod conditions;
+
 /// Nodes that are registered at the same time. The API server writes concurrent requests in one transaction.
 const TOGETHER: usize = 64;
 
@@ -85,7 +87,7 @@ pub(crate) async fn run(
     let names: HashSet<String> = nodes.iter().map(|node| node.node_name.clone()).collect();
     let port = server::start(&node, names.clone(), &mut tasks).await?;
     let facts = Facts::of(&*runtime, None, port, Pressed::default());
-    let of_fleet = names.clone();
+    let (of_fleet, of_nodes) = (names.clone(), names.clone());
     let keep = move |pod: &Pod| {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
         node.is_some_and(|node| names.contains(node))
@@ -112,10 +114,11 @@ pub(crate) async fn run(
         result = all => result?,
         () = shutdown.cancelled() => return Ok(()),
     }
-    let (uids, slices, drivers) = (
+    let (uids, slices, drivers, facts) = (
         registration.uids.into_inner(),
         registration.slices.into_inner(),
         registration.drivers.into_inner(),
+        registration.facts,
     );
     tasks.spawn({
         let client = client.clone();
@@ -124,6 +127,7 @@ pub(crate) async fn run(
             plugins::remove_slices_unless(&client, None, |name| slices.contains(name)).await;
         }
     });
+    tasks.spawn(conditions::keep(client.clone(), of_nodes, facts));
     tasks.spawn(renew(client, uids, heartbeat));
     tracing::info!(nodes = count, "simulated nodes are up");
     loop {

@@ -15,7 +15,8 @@ use crate::error::{Error, api_message, is_refused_by_admission};
 use crate::plugins::{ANY_OTHER, REGISTERED_DRIVERS};
 use crate::pressure::Pressed;
 use crate::runtime::{Condition, DynRuntime, Runtime};
-pub(crate) use heartbeat::{LEASES, heartbeat, renew};
+pub(crate) use conditions::conditions;
+pub(crate) use heartbeat::{LEASES, differs, heartbeat, renew};
 pub(crate) use status::{allocatable, status};
 
 mod conditions;

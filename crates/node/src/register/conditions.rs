@@ -29,7 +29,7 @@ fn pressure(
 }
 
 /// All node conditions. The transition time of an unchanged condition is taken from `before`.
-pub(super) fn conditions(facts: &Facts, before: Option<&Node>) -> Vec<Value> {
+pub(crate) fn conditions(facts: &Facts, before: Option<&Node>) -> Vec<Value> {
     let now = Time(Timestamp::now());
     let isolated = facts.limitations.is_empty();
     let text = if isolated {

@@ -109,7 +109,7 @@ fn has_other_images(before: &Node, images: &Value) -> bool {
 }
 
 /// A condition that the agent reports is another one in the API.
-pub(super) fn differs(before: &Node, status: &Value) -> bool {
+pub(crate) fn differs(before: &Node, status: &Value) -> bool {
     let before = before.status.as_ref();
     let known = before.and_then(|status| status.conditions.as_deref());
     let known = known.unwrap_or_default();

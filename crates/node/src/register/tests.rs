@@ -6,7 +6,6 @@ use k8s_openapi::api::admissionregistration::v1::{
 
 use serde_json::Value;
 
-use super::heartbeat::differs;
 use super::*;
 use crate::runtime::Simulated;
 
