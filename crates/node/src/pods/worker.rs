@@ -66,6 +66,8 @@ pub(super) struct Worker {
     since: HashMap<String, (String, Timestamp)>,
     /// The patch of the status that was sent last.
     sent: Option<Value>,
+    /// The version of the pod that had that status first; `None` if it is not a number.
+    sent_version: Option<u64>,
     /// The pause after the next failure to send it.
     report_pause: Duration,
     /// Of a static pod: what the next agent would find.
@@ -176,6 +178,7 @@ impl Worker {
                 .map_or_else(Timestamp::now, |time| time.0),
             since: since.collect(),
             sent: None,
+            sent_version: None,
             report_pause: REPORT,
             recorded: None,
             probes: HashMap::new(),

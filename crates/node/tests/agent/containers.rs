@@ -271,6 +271,35 @@ async fn termination_is_graceful_and_then_not() {
     }
 }
 
+/// The node controller sets the pods of a node that it takes for lost to not ready. They stayed so when the node was back.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_a_condition_that_was_overwritten_is_reported_again() {
+    let cluster = Cluster::start().await;
+    cluster
+        .pod("p", json!({"containers": [shell("exec sleep 600")]}))
+        .await;
+    let ready = |status: &'static str| {
+        move |pod: &Value| {
+            let conditions = pod["status"]["conditions"].as_array();
+            let mut conditions = conditions.into_iter().flatten();
+            conditions.any(|it| it["type"] == "Ready" && it["status"] == status)
+        }
+    };
+    for _ in 0..2 {
+        let mut pod = cluster.until(&pod_path("p"), "ready", ready("True")).await;
+        for condition in pod["status"]["conditions"].as_array_mut().expect("a list") {
+            if condition["type"] == "Ready" {
+                condition["status"] = json!("False");
+            }
+        }
+        let path = format!("{}/status", pod_path("p"));
+        let lost = json!({"status": {"conditions": pod["status"]["conditions"]}});
+        let answer = cluster.call(http::Method::PATCH, &path, Some(lost)).await;
+        assert!(ready("False")(&answer.expect("patched")));
+    }
+    cluster.until(&pod_path("p"), "ready", ready("True")).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn conditions_of_others_survive_status_updates() {
     let cluster = Cluster::start().await;

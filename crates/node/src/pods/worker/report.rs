@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use allot_apimachinery::well_known::is_terminal_phase;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
@@ -106,10 +107,10 @@ impl Worker {
         };
         replace_addresses(&mut status);
         let patch = json!({"metadata": {"uid": uid}, "status": status});
-        if self.sent.as_ref() == Some(&patch) {
+        if self.sent.as_ref() == Some(&patch) && !self.was_overwritten(pod) {
             return None;
         }
-        // The answer is not used.
+        // Of the answer only the version is used.
         let api: Api<kube::core::PartialObjectMeta<Pod>> = Api::namespaced(
             self.node.client.clone(),
             &pod.namespace().unwrap_or_default(),
@@ -122,8 +123,9 @@ impl Worker {
             )
             .await
         {
-            Ok(_) => {
+            Ok(stored) => {
                 self.remember_conditions(&patch["status"]);
+                self.sent_version = version(&stored.metadata);
                 self.sent = Some(patch);
                 self.report_pause = REPORT;
                 None
@@ -138,6 +140,26 @@ impl Worker {
                 Some(at)
             }
         }
+    }
+
+    /// Whether another client has changed a condition since it was reported, as the node controller does with the pods of a node that it
+    /// takes for lost. A kubelet writes its status again then.
+    fn was_overwritten(&self, pod: &Pod) -> bool {
+        // The pod may have been observed before the report was.
+        let (known, sent) = (version(&pod.metadata), self.sent_version);
+        if self.origin != Origin::Api || known.is_none() || sent.is_none() || known <= sent {
+            return false;
+        }
+        let status = pod.status.as_ref();
+        let stored = status.and_then(|status| status.conditions.as_deref());
+        let sent = self.sent.iter();
+        let mut sent =
+            sent.flat_map(|it| it["status"]["conditions"].as_array().into_iter().flatten());
+        sent.any(|condition| {
+            let mut stored = stored.unwrap_or_default().iter();
+            let same = stored.find(|it| condition["type"] == it.type_);
+            same.is_none_or(|it| condition["status"] != it.status)
+        })
     }
 
     /// Remembers since when conditions are as they were reported.
@@ -164,6 +186,11 @@ impl Worker {
         self.remember_conditions(status);
         self.recorded = Some(record);
     }
+}
+
+/// The version of an object, if it can be compared with others.
+fn version(metadata: &ObjectMeta) -> Option<u64> {
+    metadata.resource_version.as_deref()?.parse().ok()
 }
 
 /// Lets addresses of a patch take the place of others: lists of them are merged, and a pod that has another one, as in a new sandbox,
