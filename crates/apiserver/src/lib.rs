@@ -98,5 +98,5 @@ pub use context::Core;
 pub use error::ApiError;
 pub use limits::{Limits, MAX_BODY};
 pub use request::{DeleteOptions, Incoming, Preconditions, Propagation, Warnings};
-pub use server::{ClientService, NotTaken, RemoteService, Server};
+pub use server::{ClientService, ReloadError, ReloadableConfig, RemoteService, Server};
 pub use state::ServerState;

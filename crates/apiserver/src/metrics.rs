@@ -53,8 +53,10 @@ pub struct Metrics {
     pub authorization: crate::auth::metrics::Metrics,
     /// Metrics of pod security.
     pub pod_security: crate::admission::security::metrics::Metrics,
-    /// Changes of the file of authorizers.
-    pub authorizer_reloads: Reloads,
+    /// Reloads of the file of `--authentication-config`.
+    pub authentication_reloads: Reloads,
+    /// Reloads of the file of `--authorization-config`.
+    pub authorization_reloads: Reloads,
     /// Changes of the policies and webhooks in files.
     pub manifest_reloads: Reloads,
     registry: Registry,
@@ -182,7 +184,8 @@ impl Metrics {
             authentication: crate::auth::oidc::metrics::Metrics::register(&mut registry),
             authorization: crate::auth::metrics::Metrics::register(&mut registry),
             pod_security: crate::admission::security::metrics::Metrics::register(&mut registry),
-            authorizer_reloads: Reloads::register(&mut registry, "authorization", server),
+            authentication_reloads: Reloads::register(&mut registry, "authentication", server),
+            authorization_reloads: Reloads::register(&mut registry, "authorization", server),
             manifest_reloads: Reloads::register(&mut registry, "manifest_admission", server),
             registry,
             process,

@@ -93,8 +93,8 @@ impl Reloads {
     }
 }
 
-/// The hash of a text in the form in which labels have it; empty if the text is.
-fn hash(text: &[u8]) -> String {
+/// The hash of a text as the value of a label, which tells texts apart without showing them; empty for an empty text.
+pub(crate) fn hash(text: &[u8]) -> String {
     match text {
         [] => String::new(),
         _ => format!(

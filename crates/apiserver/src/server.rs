@@ -26,18 +26,17 @@ use crate::shares::owner;
 use crate::upload::Upload;
 use crate::{discovery, health, openapi, panics, rest};
 
-mod authenticators;
-mod authorizers;
 mod client;
 mod finish;
 mod head;
 mod page;
 mod receive;
+mod reload;
 
-pub use authenticators::NotTaken;
 use client::InProcess;
 pub use client::{ClientService, RemoteService};
 use head::{ambiguous, fronted, reads_body, time_limit};
+pub use reload::{ReloadError, ReloadableConfig};
 
 /// The API server. Cloning is cheap.
 #[derive(Clone)]

@@ -1,11 +1,11 @@
 //! Flags of authentication, with kube-apiserver's names: anonymous requests, issuers of tokens, and a webhook that knows tokens.
 
-mod follow;
 mod issuer;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use allot_apiserver::ReloadableConfig;
 use allot_apiserver::auth::Authenticator;
 use allot_apiserver::config::authentication::{self, Anonymous, AuthenticationFile, TokenIssuer};
 use allot_apiserver::config::authorization::ReviewVersion;
@@ -13,7 +13,7 @@ use allot_apiserver::config::{Kubeconfig, TokenWebhook};
 use anyhow::{Context, bail};
 
 use super::flags::{duration, path};
-use follow::Followed;
+use super::reload::ReloadedFile;
 
 /// What proves an identity.
 #[derive(Debug, clap::Args)]
@@ -45,7 +45,7 @@ pub struct Authentication {
     /// Whose tokens prove an identity.
     pub issuers: Vec<Arc<TokenIssuer>>,
     /// The file that says so, if there is one.
-    pub file: Option<Followed>,
+    pub(super) file: Option<ReloadedFile>,
 }
 
 impl Args {
@@ -98,7 +98,10 @@ impl Args {
         let (content, read) = read(file, own)
             .with_context(|| format!("--authentication-config: {}", file.display()))?;
         let AuthenticationFile { anonymous, issuers } = read;
-        let followed = Followed::new(file, content, anonymous.clone());
+        let initial = ReloadableConfig::Authentication {
+            anonymous: anonymous.clone(),
+        };
+        let followed = ReloadedFile::new("authentication-config", file, content, initial);
         let anonymous = match (anonymous, self.anonymous_auth) {
             (Some(_), Some(_)) => bail!(
                 "anonymous: Forbidden: --anonymous-auth flag cannot be set when anonymous field is configured in authentication configuration file"

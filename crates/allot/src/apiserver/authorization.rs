@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use allot_apimachinery::field::joined;
-use allot_apiserver::Server;
+use allot_apiserver::ReloadableConfig;
 use allot_apiserver::auth::Authorizer;
 use allot_apiserver::config::authorization::abac::Policies;
 use allot_apiserver::config::authorization::conditions::Conditions;
 use allot_apiserver::config::authorization::{ReviewVersion, WebhookOptions, file};
 use allot_apiserver::config::{AuthorizationMode, Kubeconfig};
-use allot_certificates::FollowedFile;
 use anyhow::{Context, bail};
 
 use super::flags::{duration, list, path};
+use super::reload::ReloadedFile;
 
 /// The modes where no flag names any.
 const DEFAULT: [&str; 2] = ["Node", "RBAC"];
@@ -52,8 +52,10 @@ pub struct Args {
 
 /// The authorizers at the start, and the file that they are from.
 pub(super) struct Authorizers {
-    modes: Vec<AuthorizationMode>,
-    file: Option<(PathBuf, Vec<u8>)>,
+    /// The authorizers in their order.
+    pub(super) modes: Vec<AuthorizationMode>,
+    /// The file of `--authorization-config`.
+    pub(super) file: Option<ReloadedFile>,
 }
 
 impl Args {
@@ -148,9 +150,13 @@ impl Args {
         let content = std::fs::read(path).with_context(named)?;
         let modes = file::read(&content, self.authorization_policy_file.as_deref());
         let modes = modes.map_err(anyhow::Error::msg).with_context(named)?;
+        let initial = ReloadableConfig::Authorization {
+            authorizers: modes.clone(),
+        };
+        let followed = ReloadedFile::new("authorization-config", path, content, initial);
         Ok(Authorizers {
             modes,
-            file: Some((path.to_owned(), content)),
+            file: Some(followed),
         })
     }
 
@@ -250,42 +256,6 @@ impl Args {
 
 fn unknown_mode(mode: &str) -> String {
     format!("authorization-mode {mode:?} is not a valid mode")
-}
-
-impl Authorizers {
-    /// The authorizers at the start.
-    pub(super) fn modes(&self) -> &[AuthorizationMode] {
-        &self.modes
-    }
-
-    /// Lets the server follow the file of authorizers, until dropped. Content that cannot be used changes nothing.
-    pub(super) async fn follow(self, server: Server) {
-        let Some((file, content)) = self.file else {
-            return;
-        };
-        server.authorized_by(&content);
-        let mut followed = FollowedFile::new(&file, content);
-        loop {
-            match followed.changed().await {
-                Ok(content) => {
-                    match server.authorize_again(&content, &self.modes) {
-                        Ok(()) => tracing::info!("--authorization-config has changed, and counts"),
-                        Err(error) => {
-                            tracing::error!(
-                                "--authorization-config: the authorizers stay as they were: {error}"
-                            );
-                        }
-                    }
-                    // As upstream, what is wrong is not looked at again until it changes.
-                    followed.accept(content);
-                }
-                Err(error) => {
-                    let file = file.display();
-                    tracing::warn!("--authorization-config: cannot read {file}: {error}");
-                }
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -8,13 +8,13 @@ mod tokens;
 
 use std::sync::Arc;
 
-use allot_apiserver::Server;
 use allot_apiserver::config::authorization::conditions::Conditions;
 use allot_apiserver::config::authorization::{ReviewVersion, WebhookOptions};
 use allot_apiserver::config::{AuthorizationMode, Config, Kubeconfig};
 use allot_apiserver::identity::User;
 use allot_apiserver::pki::Authority;
 use allot_apiserver::serve;
+use allot_apiserver::{ReloadableConfig, Server};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use parking_lot::Mutex;

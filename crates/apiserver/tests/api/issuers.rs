@@ -10,7 +10,7 @@ use std::sync::Arc;
 use allot_apiserver::config::{AuthorizationMode, Config, authentication};
 use allot_apiserver::keys::TokenKey;
 use allot_apiserver::pki::Authority;
-use allot_apiserver::{Server, serve};
+use allot_apiserver::{ReloadableConfig, Server, serve};
 use allot_testing::wait::until;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

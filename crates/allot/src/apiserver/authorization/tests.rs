@@ -1,8 +1,4 @@
-use allot_apiserver::identity::User;
-use allot_testing::wait;
-use bytes::Bytes;
 use clap::Parser;
-use http_body_util::Full;
 
 use super::*;
 
@@ -90,49 +86,4 @@ fn flags_that_do_not_go_together_are_refused_as_upstream() {
     };
     assert_eq!(kinds(&[]), DEFAULT);
     assert_eq!(kinds(&["--authorization-mode=AlwaysDeny"]), ["AlwaysDeny"]);
-}
-
-/// The file is replaced while the server runs.
-#[tokio::test]
-async fn the_file_of_authorizers_is_followed() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("authorizers.yaml");
-    let write = |more: &str| {
-        let text = format!(
-            "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers:\n\
-             - {{type: RBAC, name: rbac}}\n{more}\n"
-        );
-        let new = directory.path().join("new");
-        std::fs::write(&new, text).unwrap();
-        std::fs::rename(new, &file).unwrap();
-    };
-    write("");
-    let flag = format!("--authorization-config={}", file.display());
-    let authorizers = authorizers(&[&flag]).ok().unwrap();
-    let server = Server::in_memory().await.unwrap();
-    let follow = tokio::spawn(authorizers.follow(server.clone()));
-    let answers = |code: u16| {
-        let server = server.clone();
-        wait::until("the new authorizers count", move || {
-            let server = server.clone();
-            async move {
-                let request = http::Request::get("/api/v1/pods").body(Full::new(Bytes::new()));
-                let user = User::new("ann", ["team"]);
-                let response = server.handle(request.unwrap(), Some(user)).await;
-                match response.status().as_u16() {
-                    found if found == code => Ok(()),
-                    _ => Err("the old ones do"),
-                }
-            }
-        })
-    };
-    answers(403).await;
-    write("- {type: AlwaysAllow, name: alwaysallow}");
-    answers(200).await;
-    // A file that is not complete changes nothing, also not that it is followed.
-    std::fs::write(&file, "apiVersion: apiserver").unwrap();
-    answers(200).await;
-    write("");
-    answers(403).await;
-    follow.abort();
 }

@@ -89,6 +89,7 @@ async fn the_file_of_authorizers_is_followed_and_the_last_good_one_stays() {
     let rbac = "{type: RBAC, name: rbac}";
     let first = file::read(&config(&allow, "first", rbac), None).unwrap();
     let server = server(first.clone()).await;
+    let initial = ReloadableConfig::Authorization { authorizers: first };
     let [ann, carl] = ["ann", "carl"].map(|name| User::new(name, ["team"]));
     assert_eq!(get(&server, ann.clone(), PODS).await.0, 200);
     assert_eq!(get(&server, carl.clone(), PODS).await.0, 403);
@@ -123,18 +124,17 @@ async fn the_file_of_authorizers_is_followed_and_the_last_good_one_stays() {
             "authorizers[0].connectionInfo.kubeConfigFile: Invalid value",
         ),
     ] {
-        let found = server.authorize_again(&content, &first).expect_err(error);
+        let found = server.reload(&initial, &content).await;
+        let found = found.expect_err(error).to_string();
         assert!(found.starts_with(error), "{found}");
         assert_eq!(get(&server, ann.clone(), PODS).await.0, 200, "{error}");
     }
-    server
-        .authorize_again(&config(&deny, "second", rbac), &first)
-        .unwrap();
+    let changed = config(&deny, "second", rbac);
+    server.reload(&initial, &changed).await.unwrap();
     assert_eq!(get(&server, ann.clone(), PODS).await.0, 403);
     let always = format!("{rbac}\n- {{type: AlwaysAllow, name: alwaysallow}}");
-    server
-        .authorize_again(&config(&deny, "second", &always), &first)
-        .unwrap();
+    let changed = config(&deny, "second", &always);
+    server.reload(&initial, &changed).await.unwrap();
     assert_eq!(get(&server, carl, PODS).await.0, 200);
     assert_eq!(get(&server, ann, PODS).await.0, 403);
     let (_, metrics) = send(&server, User::admin(), "GET", "/metrics", "", b"").await;

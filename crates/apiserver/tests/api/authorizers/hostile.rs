@@ -17,6 +17,9 @@ async fn fails(server: &Server, hook: &Hook, cluster: &str, timeout: &str, error
         async || get(server, ann(), PODS).await,
         json!({"user": "ann", "resourceAttributes": {"verb": "get", "resource": "pods"}}),
     );
+    let initial = ReloadableConfig::Authorization {
+        authorizers: Vec::new(),
+    };
     for policy in ["NoOpinion", "Deny"] {
         let alone = format!(
             "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers:\n\
@@ -24,7 +27,7 @@ async fn fails(server: &Server, hook: &Hook, cluster: &str, timeout: &str, error
              connectionInfo: {{type: KubeConfigFile, kubeConfigFile: {}}}}}}}\n",
             kubeconfig.display()
         );
-        server.authorize_again(alone.as_bytes(), &[]).unwrap();
+        server.reload(&initial, alone.as_bytes()).await.unwrap();
         // Also the second time: an error is not kept.
         for _ in 0..2 {
             let (code, message) = ask().await;
@@ -40,7 +43,7 @@ async fn fails(server: &Server, hook: &Hook, cluster: &str, timeout: &str, error
         assert_eq!(body["status"]["denied"] == true, policy == "Deny", "{body}");
         // The next one is asked only if a failure is no opinion.
         let followed = format!("{alone}- {{type: AlwaysAllow, name: alwaysallow}}\n");
-        server.authorize_again(followed.as_bytes(), &[]).unwrap();
+        server.reload(&initial, followed.as_bytes()).await.unwrap();
         let expected = if policy == "Deny" { 500 } else { 200 };
         assert_eq!(ask().await.0, expected, "{error}");
     }
