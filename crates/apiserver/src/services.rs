@@ -100,6 +100,16 @@ fn key(service: &Value) -> String {
     format!("{}/{}", meta(service, "namespace"), meta(service, "name"))
 }
 
+/// How many numbers at the lower end of a range of `size` are left to users, who choose them: a part of the range within
+/// upstream's bounds. The server picks them when no other number is free.
+fn static_band(size: u128, part: u128, most: u128) -> u128 {
+    const LEAST: u128 = 16;
+    match size {
+        ..=LEAST => 0,
+        size => (size / part).clamp(LEAST, most),
+    }
+}
+
 /// A number that is not taken: at random in the preferred range first, then in order anywhere. That ends after as many
 /// tries as there are taken numbers, however large the range is.
 fn pick(

@@ -9,7 +9,9 @@ use allot_apimachinery::{IpFamily, Status};
 use allot_store::ListOptions;
 use serde_json::{Value, json};
 
-use super::{ADDRESSES, addresses, family_named, invalid, is_headless, kind, list, pick, ranges};
+use super::{
+    ADDRESSES, addresses, family_named, invalid, is_headless, kind, list, pick, ranges, static_band,
+};
 use crate::config::ServiceRange;
 use crate::error::{ApiError, Result};
 use crate::object::meta;
@@ -132,12 +134,7 @@ pub(super) fn free(
     let of_family = ranges.iter().filter(|it| it.family() == family);
     let mut found = of_family.filter_map(|range| {
         let usable = range.usable();
-        // The lower end is for addresses that users choose.
-        let kept = match range.size() {
-            ..=16 => 0,
-            size => (size / 16).clamp(16, 256),
-        };
-        let upper = usable.start() + kept..=*usable.end();
+        let upper = usable.start() + static_band(range.size(), 16, 256)..=*usable.end();
         let is_taken = |number| taken.contains(&range.address(number));
         Some(range.address(pick(upper, usable, is_taken)?))
     });

@@ -6,7 +6,7 @@ use allot_apimachinery::Status;
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use serde_json::Value;
 
-use super::{invalid, kind, list, pick};
+use super::{invalid, kind, list, pick, static_band};
 use crate::config::NodePorts;
 use crate::error::{ApiError, Result};
 
@@ -31,11 +31,14 @@ impl Free<'_> {
         Ok(())
     }
 
-    /// Takes any port.
+    /// Takes any port, of the lower end only when no other is free.
     fn any(&mut self) -> Option<i64> {
-        let all = u128::from(*self.range.0.start())..=u128::from(*self.range.0.end());
+        let (first, last) = (*self.range.0.start(), *self.range.0.end());
+        let all = u128::from(first)..=u128::from(last);
+        let size = u128::try_from(self.range.0.len()).unwrap_or_default();
+        let upper = all.start() + static_band(size, 32, 128)..=*all.end();
         let taken = |port| i64::try_from(port).is_ok_and(|port| self.taken.contains(&port));
-        let port = i64::try_from(pick(all.clone(), all, taken)?).ok()?;
+        let port = i64::try_from(pick(upper, all, taken)?).ok()?;
         self.taken.insert(port);
         Some(port)
     }
@@ -214,4 +217,46 @@ fn ports(service: &Value) -> Vec<i64> {
     node_ports(service)
         .chain(Some(health_check(service)).filter(|port| *port != 0))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A service that names a port of the lower end was refused when the server had given it to another one before.
+    #[test]
+    fn regression_ports_of_the_lower_end_are_left_to_users() {
+        let range = NodePorts::default();
+        let (first, last) = (i64::from(*range.0.start()), i64::from(*range.0.end()));
+        let mut taken = Free {
+            range: &range,
+            taken: BTreeSet::new(),
+        };
+        // As upstream's: a part of 32 of 2768 ports.
+        let upper = first + 86..=last;
+        for _ in upper.clone() {
+            let port = taken.any().unwrap();
+            assert!(upper.contains(&port), "{port}");
+        }
+        let mut service =
+            json!({"spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": first}]}});
+        assert!(give(&range, &mut service, None, &[]).is_ok());
+        for _ in first..*upper.start() {
+            assert!(taken.any().is_some());
+        }
+        assert_eq!(taken.any(), None);
+    }
+
+    #[test]
+    fn a_small_range_has_no_lower_end() {
+        let range = NodePorts(30000..=30015);
+        let mut free = Free {
+            range: &range,
+            taken: BTreeSet::new(),
+        };
+        let given: BTreeSet<i64> = std::iter::from_fn(|| free.any()).collect();
+        assert_eq!(given, (30000..=30015).collect());
+    }
 }
