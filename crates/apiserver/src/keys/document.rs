@@ -15,12 +15,16 @@ impl VerifyingKey {
     pub fn from_document(document: &Value) -> Option<Self> {
         let text = |key: &str| document[key].as_str();
         let number = |key: &str| {
-            let bytes = URL_SAFE_NO_PAD.decode(text(key)?).ok()?;
+            // As upstream's library, some issuers pad.
+            let bytes = URL_SAFE_NO_PAD
+                .decode(text(key)?.trim_end_matches('='))
+                .ok()?;
             let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
             let number = bytes[zeros..].to_vec();
             (!number.is_empty()).then_some(number)
         };
-        if !matches!(document.get("use"), None | Some(Value::Null)) && text("use") != Some("sig") {
+        let purpose = document.get("use").unwrap_or(&Value::Null);
+        if !purpose.is_null() && *purpose != "" && *purpose != "sig" {
             return None;
         }
         let point = |size: usize| {
@@ -113,6 +117,9 @@ mod tests {
             VerifyingKey::from_document(&document)
         };
         assert!(with("kid", Value::Null).is_some_and(|key| key.id().is_empty()));
+        let padded = format!("{}==", good["x"].as_str().unwrap());
+        assert_eq!(with("x", padded.into()), VerifyingKey::from_document(&good));
+        assert!(with("use", json!("")).is_some());
         for (key, value) in [
             ("use", json!("enc")),
             ("use", json!(1)),

@@ -141,7 +141,7 @@ fn published(document: &[u8]) -> Result<Vec<PublishedKey>, String> {
     let keys = document.keys.iter().filter_map(|document| {
         let algorithm = match &document["alg"] {
             Value::Null => None,
-            Value::String(algorithm) => Some(algorithm.clone()),
+            Value::String(algorithm) => Some(algorithm.clone()).filter(|it| !it.is_empty()),
             _ => return None,
         };
         let key = VerifyingKey::from_document(document)?;
@@ -156,6 +156,17 @@ mod tests {
 
     use super::*;
     use crate::keys::TokenKey;
+
+    /// Issuers that write each field of a key, also those without a value.
+    #[test]
+    fn regression_an_algorithm_that_is_empty_is_none() {
+        let mut key = TokenKey::generate().unwrap().public().document();
+        for (algorithm, expected) in [("", None), ("ES256", Some("ES256"))] {
+            key["alg"] = algorithm.into();
+            let keys = published(json!({"keys": [key]}).to_string().as_bytes()).unwrap();
+            assert_eq!(keys[0].algorithm.as_deref(), expected);
+        }
+    }
 
     #[test]
     fn a_document_of_keys_is_bounded_and_has_no_secrets() {
