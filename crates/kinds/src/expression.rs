@@ -1,13 +1,15 @@
 //! The CEL expressions of policies and webhooks: their environments and result types.
 
+pub mod types;
+
 use std::sync::{LazyLock, OnceLock};
 
 use allot_cel::env::{DeclType, Env};
 use allot_cel::program::{CompileError, Program};
 use allot_cel::types::Type;
 
-/// Unlimited size: costs are not estimated here, only measured during evaluation.
-const UNLIMITED: u64 = i64::MAX as u64;
+pub use types::DYNAMIC;
+use types::{UNLIMITED, namespace, request};
 
 /// The required result type of an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -182,9 +184,6 @@ fn seen_through_variable(ty: &Type, levels: usize) -> Type {
     }
 }
 
-/// The dynamic type: the fields are unknown at compile time.
-pub static DYNAMIC: LazyLock<DeclType> = LazyLock::new(|| DeclType::scalar(Type::Dyn, 0));
-
 /// Variables that every expression has, for objects of any kind.
 static BASE: LazyLock<Env> = LazyLock::new(|| base(&DYNAMIC));
 
@@ -240,107 +239,6 @@ fn environment(params: bool, variables: bool, authorizer: bool) -> Env {
             );
     }
     env
-}
-
-fn text() -> DeclType {
-    DeclType::string(UNLIMITED)
-}
-
-fn texts() -> DeclType {
-    DeclType::list(text(), UNLIMITED)
-}
-
-fn time() -> DeclType {
-    DeclType::scalar(Type::Timestamp, UNLIMITED)
-}
-
-fn object<const N: usize>(name: &str, fields: [(&'static str, DeclType); N]) -> DeclType {
-    DeclType::object(name, fields)
-}
-
-/// The type of `request`, without the parts that are separate variables.
-fn request() -> DeclType {
-    let kind = object(
-        "kubernetes.GroupVersionKind",
-        ["group", "version", "kind"].map(|name| (name, text())),
-    );
-    let resource = object(
-        "kubernetes.GroupVersionResource",
-        ["group", "version", "resource"].map(|name| (name, text())),
-    );
-    let user = object(
-        "kubernetes.UserInfo",
-        [
-            ("username", text()),
-            ("uid", text()),
-            ("groups", texts()),
-            ("extra", DeclType::map(text(), texts(), UNLIMITED)),
-        ],
-    );
-    object(
-        "kubernetes.AdmissionRequest",
-        [
-            ("kind", kind.clone()),
-            ("resource", resource.clone()),
-            ("subResource", text()),
-            ("requestKind", kind),
-            ("requestResource", resource),
-            ("requestSubResource", text()),
-            ("name", text()),
-            ("namespace", text()),
-            ("operation", text()),
-            ("userInfo", user),
-            ("dryRun", DeclType::bool()),
-            ("options", DYNAMIC.clone()),
-        ],
-    )
-}
-
-/// The type of `namespaceObject`, with upstream's selection of fields and spelling of their names.
-fn namespace() -> DeclType {
-    let map = || DeclType::map(text(), text(), UNLIMITED);
-    let condition = object(
-        "kubernetes.NamespaceCondition",
-        [
-            ("status", text()),
-            ("type", text()),
-            ("lastTransitionTime", time()),
-            ("message", text()),
-            ("reason", text()),
-        ],
-    );
-    let metadata = object(
-        "kubernetes.NamespaceMetadata",
-        [
-            ("name", text()),
-            ("generateName", text()),
-            ("namespace", text()),
-            ("labels", map()),
-            ("annotations", map()),
-            ("UID", text()),
-            ("creationTimestamp", time()),
-            ("deletionGracePeriodSeconds", DeclType::int()),
-            ("deletionTimestamp", time()),
-            ("generation", DeclType::int()),
-            ("resourceVersion", text()),
-            ("finalizers", texts()),
-        ],
-    );
-    let status = [
-        ("conditions", DeclType::list(condition, UNLIMITED)),
-        ("phase", text()),
-    ];
-    object(
-        "kubernetes.Namespace",
-        [
-            ("metadata", metadata),
-            (
-                "spec",
-                object("kubernetes.NamespaceSpec", [("finalizers", texts())]),
-            ),
-            ("status", object("kubernetes.NamespaceStatus", status)),
-        ],
-    )
 }
 
 #[cfg(test)]

@@ -9,19 +9,10 @@ use allot_cel::value::{Key, List, ListSource, Map, MapSource, Value as Cel};
 use serde_json::Value;
 
 use crate::expression::ExpressionError;
+use crate::expression::types::{UNLIMITED, text, user_info};
 
-/// Unlimited size: costs are not estimated, only measured.
-const UNLIMITED: u64 = i64::MAX as u64;
 /// What all expressions about one token may cost together; one of them may cost a tenth of it.
 pub(crate) const BUDGET: u64 = 10_000_000;
-
-fn text() -> DeclType {
-    DeclType::string(UNLIMITED)
-}
-
-fn texts() -> DeclType {
-    DeclType::list(text(), UNLIMITED)
-}
 
 /// With the variable `claims`.
 static CLAIMS: LazyLock<Env> = LazyLock::new(|| {
@@ -32,15 +23,7 @@ static CLAIMS: LazyLock<Env> = LazyLock::new(|| {
 
 /// With the variable `user`.
 static USER: LazyLock<Env> = LazyLock::new(|| {
-    let user = DeclType::object(
-        "kubernetes.UserInfo",
-        [
-            ("username", text()),
-            ("uid", text()),
-            ("groups", texts()),
-            ("extra", DeclType::map(text(), texts(), UNLIMITED)),
-        ],
-    );
+    let user = user_info();
     Env::kubernetes()
         .with_object(&user)
         .with_variable("user", user)

@@ -31,6 +31,37 @@ pub(super) struct Uses {
     pub email_verified: bool,
 }
 
+/// A claim or an expression, as the configuration names it.
+enum Source<'w> {
+    Claim(&'w str),
+    Expression(&'w str),
+}
+
+/// Chooses between a claim and an expression, which exclude each other. `shown` is the value in the error about both.
+fn source<'w>(
+    (claim, expression): (&'w str, &'w str),
+    is_required: bool,
+    shown: &str,
+    path: &Path,
+    errors: &mut ErrorList,
+) -> Option<Source<'w>> {
+    match (claim, expression) {
+        ("", "") => {
+            if is_required {
+                errors.push(Error::required(path, "claim or expression is required"));
+            }
+            None
+        }
+        (claim, "") => Some(Source::Claim(claim)),
+        ("", expression) => Some(Source::Expression(expression)),
+        _ => {
+            let detail = "claim and expression can't both be set";
+            errors.push(Error::invalid(path, shown, detail));
+            None
+        }
+    }
+}
+
 /// Compiles an expression, and notes what it reads.
 fn compiled(
     text: &str,
@@ -65,9 +96,10 @@ pub(super) fn claim_rules(
     for (index, rule) in written.into_iter().enumerate() {
         let path = path.index(index);
         let at = |name: &str| path.child(name);
-        match (rule.claim.as_str(), rule.expression.as_str()) {
-            ("", "") => errors.push(Error::required(&path, "claim or expression is required")),
-            (claim, "") => {
+        let named = (rule.claim.as_str(), rule.expression.as_str());
+        match source(named, true, &rule.claim, &path, errors) {
+            None => {}
+            Some(Source::Claim(claim)) => {
                 if !rule.message.is_empty() {
                     let detail = "may not be specified when claim is set";
                     errors.push(Error::invalid(&at("message"), &rule.message, detail));
@@ -77,14 +109,13 @@ pub(super) fn claim_rules(
                 }
                 required.push((rule.claim, rule.required_value));
             }
-            ("", text) => {
+            Some(Source::Expression(text)) => {
                 if !rule.required_value.is_empty() {
-                    let detail = "may not be specified when expression is set";
-                    errors.push(Error::invalid(
-                        &at("requiredValue"),
-                        &rule.required_value,
-                        detail,
-                    ));
+                    let (at, detail) = (
+                        at("requiredValue"),
+                        "may not be specified when expression is set",
+                    );
+                    errors.push(Error::invalid(&at, &rule.required_value, detail));
                 }
                 if seen.contains(&rule.expression) {
                     errors.push(Error::duplicate(&at("expression"), text));
@@ -100,10 +131,6 @@ pub(super) fn claim_rules(
                         message,
                     });
                 }
-            }
-            (claim, _) => {
-                let detail = "claim and expression can't both be set";
-                errors.push(Error::invalid(&path, claim, detail));
             }
         }
     }
@@ -144,40 +171,22 @@ pub(super) fn prefixed(
     path: &Path,
     errors: &mut ErrorList,
 ) -> Option<(Mapping, Option<Uses>)> {
-    let Prefixed {
-        claim,
-        prefix,
-        expression: text,
-    } = written;
-    match (claim.is_empty(), text.is_empty()) {
-        (false, false) => {
-            errors.push(Error::invalid(
-                path,
-                "",
-                "claim and expression can't both be set",
-            ));
-            None
-        }
-        (true, true) => {
-            if is_required {
-                errors.push(Error::required(path, "claim or expression is required"));
-            }
-            None
-        }
-        (true, false) => {
-            if let Some(prefix) = prefix {
+    let named = (written.claim.as_str(), written.expression.as_str());
+    match source(named, is_required, "", path, errors)? {
+        Source::Expression(text) => {
+            if let Some(prefix) = &written.prefix {
                 let detail = "may not be specified when expression is set";
                 errors.push(Error::invalid(&path.child("prefix"), prefix, detail));
             }
-            let made = compiled(&text, Purpose::Mapping, &path.child("expression"), errors);
+            let made = compiled(text, Purpose::Mapping, &path.child("expression"), errors);
             made.map(|(expression, uses)| (Mapping::Expression(expression), Some(uses)))
         }
-        (false, true) => {
-            if prefix.is_none() {
+        Source::Claim(_) => {
+            if written.prefix.is_none() {
                 let detail = "prefix is required when claim is set. It can be set to an empty string to disable prefixing";
                 errors.push(Error::required(&path.child("prefix"), detail));
             }
-            let prefix = prefix.unwrap_or_default();
+            let (claim, prefix) = (written.claim, written.prefix.unwrap_or_default());
             Some((Mapping::Claim { claim, prefix }, None))
         }
     }
@@ -188,26 +197,14 @@ pub(super) fn uid(
     path: &Path,
     errors: &mut ErrorList,
 ) -> Option<Mapping> {
-    let ClaimOrExpression {
-        claim,
-        expression: text,
-    } = written;
-    match (claim.is_empty(), text.is_empty()) {
-        (true, true) => None,
-        (false, false) => {
-            errors.push(Error::invalid(
-                path,
-                "",
-                "claim and expression can't both be set",
-            ));
-            None
-        }
-        (false, true) => {
-            let prefix = String::new();
-            Some(Mapping::Claim { claim, prefix })
-        }
-        (true, false) => {
-            let made = compiled(&text, Purpose::Mapping, &path.child("expression"), errors);
+    let named = (written.claim.as_str(), written.expression.as_str());
+    match source(named, false, "", path, errors)? {
+        Source::Claim(_) => Some(Mapping::Claim {
+            claim: written.claim,
+            prefix: String::new(),
+        }),
+        Source::Expression(text) => {
+            let made = compiled(text, Purpose::Mapping, &path.child("expression"), errors);
             made.map(|(expression, _)| Mapping::Expression(expression))
         }
     }

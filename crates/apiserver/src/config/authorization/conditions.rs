@@ -10,9 +10,7 @@ use allot_cel::value::Value as Cel;
 use serde_json::{Map, Value};
 
 use crate::expression::ExpressionError;
-
-/// Unlimited size: costs are not estimated, only measured.
-const UNLIMITED: u64 = i64::MAX as u64;
+use crate::expression::types::{UNLIMITED, text, texts, texts_by_key};
 
 /// Conditions that requests must meet; none: all requests do.
 #[derive(Debug, Default)]
@@ -23,14 +21,6 @@ pub struct Conditions(Vec<Condition>);
 pub struct Condition {
     text: String,
     program: Program,
-}
-
-fn text() -> DeclType {
-    DeclType::string(UNLIMITED)
-}
-
-fn texts() -> DeclType {
-    DeclType::list(text(), UNLIMITED)
 }
 
 fn selector(name: &str) -> DeclType {
@@ -80,7 +70,7 @@ static REQUEST: LazyLock<DeclType> = LazyLock::new(|| {
             ("nonResourceAttributes", other),
             ("user", text()),
             ("groups", texts()),
-            ("extra", DeclType::map(text(), texts(), UNLIMITED)),
+            ("extra", texts_by_key()),
             ("uid", text()),
         ],
     )
