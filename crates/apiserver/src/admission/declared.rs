@@ -4,6 +4,7 @@
 use allot_model::features::{Feature, Release};
 use serde_json::Value;
 
+use super::resize::node_of_pod;
 use super::{Admission, Attributes, Operation, forbidden};
 use crate::error::Result;
 use crate::object::{at, items, strings, text};
@@ -37,9 +38,7 @@ pub(super) async fn check(
         return Ok(());
     }
     let parts = ["status.declaredFeatures"];
-    let Some(found) = core.stored_parts("nodes", node, &parts).await? else {
-        return Err(forbidden(attributes, &format!("node {node:?} not found")));
-    };
+    let found = node_of_pod(core, attributes, node, &parts).await?;
     let declared = strings(&found["status"]["declaredFeatures"]);
     let is_missing = |feature: &&str| !declared.iter().any(|it| *it == *feature);
     let missing: Vec<&str> = needed.into_iter().filter(is_missing).collect();

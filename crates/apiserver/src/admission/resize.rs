@@ -34,10 +34,7 @@ pub(super) async fn check(
         return Ok(());
     }
     let parts = ["metadata.labels", "status.allocatable"];
-    let Some(found) = core.stored_parts("nodes", node, &parts).await? else {
-        let why = format!("node {node:?} not found");
-        return Err(forbidden(attributes, &why));
-    };
+    let found = node_of_pod(core, attributes, node, &parts).await?;
     let system = &found["metadata"]["labels"][LABEL_OS_STABLE];
     if let Some(system) = system.as_str().filter(|system| *system != "linux") {
         let why =
@@ -54,6 +51,20 @@ pub(super) async fn check(
         short.join("; ")
     );
     Err(refusal(attributes, &why, "NodeCapacity"))
+}
+
+/// These parts of the node that a pod is on.
+///
+/// # Errors
+/// 403 without the node, and those of the store.
+pub(super) async fn node_of_pod(
+    core: &Admission,
+    attributes: &Attributes<'_>,
+    node: &str,
+    parts: &[&str],
+) -> Result<Value> {
+    let found = core.stored_parts("nodes", node, parts).await?;
+    found.ok_or_else(|| forbidden(attributes, &format!("node {node:?} not found")))
 }
 
 /// The resources that the node has too little of, with the requested and allocatable amounts.

@@ -7,7 +7,7 @@ use allot_apimachinery::Status;
 use http::{HeaderMap, Method, Uri};
 use serde_json::json;
 
-use crate::admission::plugins::Plugin;
+use crate::admission::{self, plugins::Plugin};
 use crate::context::{Call, FieldValidation};
 use crate::error::{ApiError, Result};
 use crate::identity::{MASTERS, User};
@@ -22,9 +22,7 @@ impl Call<'_> {
     /// # Errors
     /// 403 if the namespace cannot be made.
     pub(super) async fn provide_namespace(&self, name: &str) -> Result<()> {
-        let config = &self.core.config;
-        let (enabled, disabled) = (&config.enabled_admission, &config.disabled_admission);
-        if !Plugin::NamespaceAutoProvision.is_enabled(enabled, disabled)
+        if !admission::enabled(self.core, Plugin::NamespaceAutoProvision)
             || self.dry_run
             || !self.resource.namespaced
             || self.namespace().is_empty()
