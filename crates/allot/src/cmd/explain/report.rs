@@ -2,15 +2,10 @@
 
 use std::cmp::Reverse;
 
-use allot_allocator::explain::Explanation;
 use allot_apimachinery::suggest;
-use allot_scheduler::attempt::Rank;
-use allot_scheduler::core::{Chosen, NodeVerdict, Verdict};
-use allot_scheduler::framework::Plugin;
-use allot_scheduler::plugins::taints::untolerated;
+use allot_scheduler::core::{Chosen, Verdict};
 use allot_scheduler::pod::PodInfo;
 use allot_scheduler::pod::claims::claim_key;
-use k8s_openapi::api::resource::v1::AllocationResult;
 use serde::Serialize;
 
 use super::NotFound;
@@ -25,9 +20,11 @@ mod gang;
 mod groups;
 mod missing;
 mod nearest;
+mod placement;
 mod preemption;
 mod print;
 mod scheduler;
+mod verdicts;
 
 use advice::advice;
 pub use cause::Cause;
@@ -35,7 +32,10 @@ use gang::Gang;
 use groups::nearest_group;
 pub use groups::print_verdicts;
 use nearest::Nearest;
+use placement::{ClaimDevices, Device, Place, held};
 use preemption::PreemptionNode;
+pub use verdicts::Answer;
+use verdicts::{Rejected, answers, rejected};
 
 /// What decides where a pod goes is not shown, and the scheduler has not said anything.
 #[derive(Debug, thiserror::Error)]
@@ -109,53 +109,6 @@ pub struct Report {
     /// The time of the explanation.
     #[serde(skip)]
     now: jiff::Timestamp,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct Rejected {
-    plugin: &'static str,
-    reason: String,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Answer {
-    node: String,
-    fits: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rejected: Option<Rejected>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    explanation: Option<Explanation>,
-    /// Claims that are allocated for other nodes.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    unavailable: Vec<String>,
-    /// How near the node comes to being feasible, when the pod does not fit.
-    #[serde(skip)]
-    rank: Option<Rank>,
-    /// Other pods that are nominated to the node; of one that does not fit, only if it would without them.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    kept_for: Vec<String>,
-}
-
-#[derive(Debug, Serialize)]
-struct Place {
-    node: String,
-    /// Devices for claims that are not allocated.
-    claims: Vec<ClaimDevices>,
-}
-
-#[derive(Debug, Serialize)]
-struct ClaimDevices {
-    claim: String,
-    devices: Vec<Device>,
-}
-
-#[derive(Debug, Serialize)]
-struct Device {
-    request: String,
-    driver: String,
-    pool: String,
-    device: String,
 }
 
 impl Report {
@@ -359,99 +312,4 @@ fn charge(loaded: &mut LoadedScheduler, pod: &PodInfo) -> Option<String> {
         }
     }
     None
-}
-
-/// What the claims of a pod have.
-fn held(loaded: &LoadedScheduler, pod: &PodInfo) -> Vec<ClaimDevices> {
-    let entries = pod.spec().resource_claims.iter().flatten();
-    let keys = entries.filter_map(|entry| claim_key(pod, entry).ok().flatten());
-    keys.map(|key| {
-        let claim = loaded.core.claims().get(&key);
-        let allocation = claim.and_then(|claim| claim.status.as_ref()?.allocation.as_ref());
-        ClaimDevices {
-            claim: key.to_string(),
-            devices: allocation.map(devices).unwrap_or_default(),
-        }
-    })
-    .collect()
-}
-
-impl From<NodeVerdict> for Answer {
-    fn from(verdict: NodeVerdict) -> Self {
-        Self {
-            node: verdict.name.to_string(),
-            fits: verdict.rejection.is_none(),
-            rejected: verdict.rejection.as_ref().map(rejected),
-            explanation: verdict.explanation,
-            unavailable: verdict.unavailable,
-            rank: verdict.rank,
-            kept_for: verdict.kept_for.iter().map(ToString::to_string).collect(),
-        }
-    }
-}
-
-impl From<&Chosen> for Place {
-    fn from(chosen: &Chosen) -> Self {
-        let claims = chosen
-            .allocations
-            .iter()
-            .map(|(key, allocation)| ClaimDevices {
-                claim: key.to_string(),
-                devices: devices(allocation),
-            });
-        Self {
-            node: chosen.node.to_string(),
-            claims: claims.collect(),
-        }
-    }
-}
-
-fn devices(allocation: &AllocationResult) -> Vec<Device> {
-    let results = allocation.devices.iter().filter_map(|d| d.results.as_ref());
-    let device = |r: &k8s_openapi::api::resource::v1::DeviceRequestAllocationResult| Device {
-        request: r.request.clone(),
-        driver: r.driver.clone(),
-        pool: r.pool.clone(),
-        device: r.device.clone(),
-    };
-    results.flatten().map(device).collect()
-}
-
-fn rejected(rejection: &allot_scheduler::status::Rejection) -> Rejected {
-    Rejected {
-        plugin: rejection.plugin.name(),
-        reason: rejection.message(),
-    }
-}
-
-/// The verdicts of nodes about a pod.
-fn answers(nodes: Vec<NodeVerdict>, pod: &PodInfo, loaded: &LoadedScheduler) -> Vec<Answer> {
-    let mut answers: Vec<Answer> = nodes.into_iter().map(Answer::from).collect();
-    for answer in &mut answers {
-        name_taint(answer, pod, loaded);
-        name_holders(answer, loaded);
-    }
-    answers
-}
-
-/// The allocator reports the claims that hold the devices; users look for pods.
-fn name_holders(answer: &mut Answer, loaded: &LoadedScheduler) {
-    let requests = answer.explanation.iter_mut().flat_map(|e| &mut e.requests);
-    for by in requests.flat_map(|r| &mut r.in_use).flat_map(|d| &mut d.by) {
-        *by = loaded.consumers_of(by);
-    }
-}
-
-/// The scheduler's message, which counts nodes, leaves out which taint it is.
-fn name_taint(answer: &mut Answer, pod: &PodInfo, loaded: &LoadedScheduler) {
-    let is_taint = |r: &&mut Rejected| r.plugin == Plugin::TaintToleration.name();
-    let Some(rejected) = answer.rejected.as_mut().filter(is_taint) else {
-        return;
-    };
-    let tolerations = pod.spec().tolerations.as_deref().unwrap_or_default();
-    let taints = loaded.taints.get(&answer.node).map(Vec::as_slice);
-    if let Some(taint) = untolerated(tolerations, taints.unwrap_or_default()) {
-        let (key, value) = (&taint.key, taint.value.as_deref().unwrap_or_default());
-        rejected.reason = format!("node(s) had untolerated taint {{{key}: {value}}}");
-    }
 }
