@@ -73,6 +73,9 @@ pub struct Args {
     /// Ports that services may open on nodes
     #[arg(long, value_name = "FIRST-LAST", default_value_t)]
     service_node_port_range: NodePorts,
+    /// Serve /debug/flags, by which the verbosity of the log can be changed
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    profiling: bool,
     /// Controllers beside this server create the service accounts of namespaces
     #[arg(skip)]
     pub accounts_are_made: bool,

@@ -3,10 +3,12 @@
 pub mod file;
 
 use std::io::IsTerminal;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::reload::{Error, Handle};
 
 /// Flags that every command takes.
 #[derive(Debug, clap::Args)]
@@ -73,23 +75,52 @@ fn without_content(filter: EnvFilter) -> EnvFilter {
     })
 }
 
+/// Replaces the filter of the log of this process.
+type Replace = Box<dyn Fn(EnvFilter) -> Result<(), Error> + Send + Sync>;
+
+/// Set as soon as the process logs.
+static REPLACE: OnceLock<Replace> = OnceLock::new();
+
+/// The level of the log for a verbosity as `-v` and klog count it.
+fn level(verbosity: u32) -> &'static str {
+    match verbosity {
+        0 => "warn",
+        1 => "info",
+        2..=4 => "debug",
+        _ => "trace",
+    }
+}
+
+/// `level` is for the crates of this project (all begin with allot); of the others only errors are logged, and an
+/// error that the client logs is an answer that its caller handles.
+fn of_level(level: &str) -> EnvFilter {
+    EnvFilter::new(format!(
+        "warn,allot={level},kube_client=off,rustls_platform_verifier=off"
+    ))
+}
+
+/// Changes the verbosity of the log of the whole process while it runs. It takes the place of `-v` and of `RUST_LOG`.
+///
+/// # Errors
+/// The process does not log.
+pub fn set_verbosity(verbosity: u32) -> Result<(), String> {
+    let replace = REPLACE.get().ok_or("the process does not log")?;
+    replace(without_content(of_level(level(verbosity)))).map_err(|error| error.to_string())
+}
+
+/// Keeps the way to change the filter.
+fn keep<S: 'static>(handle: Handle<EnvFilter, S>) {
+    // Of several calls in one process the first one started the log.
+    let _ = REPLACE.set(Box::new(move |filter| handle.reload(filter)));
+}
+
 /// Starts logging. `default` is the level of a command without a level flag. Colours are for terminals, unless the log
 /// goes to a file later.
 pub fn init(args: &Args, default: &str, into_file: bool) {
-    let level = match args.verbose {
-        None => default,
-        Some(0) => "warn",
-        Some(1) => "info",
-        Some(2..=4) => "debug",
-        Some(_) => "trace",
-    };
-    // `level` is for the crates of this project (all begin with allot); of the others only errors are logged, and an
-    // error that the client logs is an answer that its caller handles.
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| {
-        EnvFilter::new(format!(
-            "warn,allot={level},kube_client=off,rustls_platform_verifier=off"
-        ))
-    });
+    let level = args
+        .verbose
+        .map_or(default, |verbosity| level(verbosity.into()));
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| of_level(level));
     let filter = without_content(filter);
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -99,8 +130,17 @@ pub fn init(args: &Args, default: &str, into_file: bool) {
         .log_internal_errors(false);
     // A second call in one process has no effect.
     let _ = match args.log_format {
-        Format::Text => builder.try_init(),
-        Format::Json => builder.json().try_init(),
+        Format::Text => {
+            let builder = builder.with_filter_reloading();
+            keep(builder.reload_handle());
+            builder.try_init()
+        }
+        Format::Json => {
+            // The format is part of what the filter is reloaded in.
+            let builder = builder.json().with_filter_reloading();
+            keep(builder.reload_handle());
+            builder.try_init()
+        }
     };
 }
 
@@ -111,8 +151,9 @@ mod tests {
     /// The answer of `exec` was in the log of a node agent that traced everything.
     #[test]
     fn regression_no_level_logs_what_is_sent() {
-        for asked in ["trace", "tungstenite=trace,kube_client::client=trace"] {
-            let filter = without_content(EnvFilter::new(asked)).to_string();
+        let asked = ["trace", "tungstenite=trace,kube_client::client=trace"].map(EnvFilter::new);
+        for asked in asked.into_iter().chain([of_level(level(u32::MAX))]) {
+            let filter = without_content(asked).to_string();
             let directives: Vec<&str> = filter.split(',').collect();
             for wanted in WITHOUT_CONTENT {
                 let (target, _) = wanted.split_once('=').unwrap();

@@ -18,6 +18,7 @@ mod credentials;
 mod decode;
 mod front_proxy;
 mod kubeconfig;
+mod log_verbosity;
 pub mod pod_security;
 mod token_webhook;
 mod tokens;
@@ -69,6 +70,8 @@ pub struct Config {
     pub node_ports: NodePorts,
     /// The flags that the server was started with, and their values, for `/flagz`.
     pub flags: BTreeMap<&'static str, String>,
+    /// Changes the verbosity of the log for `/debug/flags/v`; the path is not served if absent.
+    pub log_verbosity: Option<LogVerbosity>,
     /// Feature gates of the resource API.
     pub features: allot_model::features::Features,
     /// The audit policy and the destination of the audit log.
@@ -84,6 +87,7 @@ pub use admission::{
     TolerationDefaults, WebhookOptions,
 };
 pub use kubeconfig::{Credential, Kubeconfig, Trusted};
+pub use log_verbosity::LogVerbosity;
 pub use token_webhook::TokenWebhook;
 pub use tokens::AccountTokens;
 
@@ -119,6 +123,7 @@ impl Default for Config {
             service_addresses: ServiceAddresses::default(),
             node_ports: NodePorts::default(),
             flags: BTreeMap::new(),
+            log_verbosity: None,
             features: Default::default(),
             audit: None,
             limits: Limits::default(),

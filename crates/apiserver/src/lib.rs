@@ -47,6 +47,7 @@ pub mod config;
 mod connections;
 mod context;
 mod conversion;
+mod debug_flags;
 mod dial;
 pub mod discovery;
 mod encode;

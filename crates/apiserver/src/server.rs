@@ -284,6 +284,13 @@ impl Server {
         if let Some(extension) = extension.or_else(|| openapi::served_by(core, request)) {
             return self.by_extension(exchange, upload, &extension).await;
         }
+        if let Some(verbosity) = crate::debug_flags::set_by(core, request) {
+            let body = self.receive(exchange, upload).await?;
+            return Ok(body.map_or_else(
+                |refused| refused,
+                |body| crate::debug_flags::set(verbosity, &body),
+            ));
+        }
         if !request.info.is_resource {
             return self.other_path(request).await;
         }
@@ -320,6 +327,9 @@ impl Server {
             return Ok(response);
         }
         if let Some(response) = crate::zpages::answer(&self.0, request)? {
+            return Ok(response);
+        }
+        if let Some(response) = crate::debug_flags::answer(&self.0, request) {
             return Ok(response);
         }
         if let Some(response) = openapi::answer(&self.0, &self.0.openapi, request).await {

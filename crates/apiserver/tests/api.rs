@@ -9,6 +9,7 @@ mod api {
     pub mod certificates;
     pub mod clients;
     pub mod conformance;
+    pub mod debug_flags;
     pub mod definitions;
     pub mod extensions;
     pub mod families;

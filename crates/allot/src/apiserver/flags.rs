@@ -60,6 +60,7 @@ pub(super) fn shown(args: &Args) -> BTreeMap<&'static str, String> {
         ("in-memory", args.in_memory.to_string()),
         ("kubeconfig-out", path(args.kubeconfig_out.as_deref())),
         ("listen", args.listen.to_string()),
+        ("profiling", args.profiling.to_string()),
         ("runtime-config", args.runtime_config.join(",")),
         (
             "service-cluster-ip-range",

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use allot_apimachinery::IpFamily;
-use allot_apiserver::config::{Config, KubeletClient, ServiceAddresses, transport_security};
+use allot_apiserver::config::{
+    Config, KubeletClient, LogVerbosity, ServiceAddresses, transport_security,
+};
 use allot_apiserver::identity::{MASTERS, User};
 use allot_apiserver::pki::{Authority, write_private};
 use allot_apiserver::registry::RuntimeConfig;
@@ -225,6 +227,9 @@ fn config(args: &Args) -> anyhow::Result<Config> {
         node_ports: args.service_node_port_range.clone(),
         accounts_are_made: args.accounts_are_made,
         flags: flags::shown(args),
+        log_verbosity: args
+            .profiling
+            .then(|| LogVerbosity::new(crate::logging::set_verbosity)),
         audit: args.audit.audit()?,
         limits: args.limits.limits()?,
         strict_transport_security: transport_security(&args.strict_transport_security_directives)
