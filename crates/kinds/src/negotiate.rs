@@ -156,7 +156,8 @@ pub fn accepted(headers: &HeaderMap) -> Vec<Accepted> {
             item.parameter("native").is_none(),
         )
     });
-    if items.is_empty() {
+    // A header without any media type accepts nothing.
+    if all.is_empty() {
         items.push(Accepted {
             media_type: "*/*".to_owned(),
             parameters: Vec::new(),

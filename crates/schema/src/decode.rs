@@ -19,6 +19,7 @@ mod outcome;
 mod raw;
 mod scalar;
 mod shape;
+mod syntax;
 mod time;
 mod unstructured;
 
@@ -52,7 +53,7 @@ pub fn decode_json(text: &[u8], schema: Option<&'static Struct>) -> Result<Decod
         Some(number) => DecodeError::Type(format!(
             "json: cannot unmarshal number {number} into Go value of type float64"
         )),
-        None => DecodeError::Syntax(scalar::syntax_text(text, &error)),
+        None => DecodeError::Syntax(syntax::error(text).unwrap_or_else(|| error.to_string())),
     })?;
     context.finish(value, schema)
 }
@@ -169,6 +170,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
             Shape::Raw => Shape::Raw,
             Shape::Typed(Type::List(element), go_type) => element_shape(element, go_type),
             Shape::Typed(Type::Raw | Type::Json | Type::SchemaOrArray, _) => Shape::Raw,
+            Shape::Typed(Type::Bytes, _) => return visit_bytes(context, sequence),
             Shape::Typed(ty, go_type) => {
                 if let Some(text) = scalar::collection_text(ty) {
                     context.stop(|| text);
@@ -211,8 +213,8 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
             Shape::Raw => visit_entries(context, map, Shape::Raw, false),
             Shape::Struct(structure) => visit_struct(context, map, structure),
             Shape::Typed(Type::Struct(id), _) => visit_struct(context, map, id.get()),
-            Shape::Typed(Type::Map(element), _) => {
-                visit_entries(context, map, element_shape(element, None), true)
+            Shape::Typed(Type::Map(element), go_type) => {
+                visit_entries(context, map, element_shape(element, go_type), true)
             }
             Shape::Typed(Type::Raw | Type::Json, _) => {
                 visit_entries(context, map, Shape::Raw, false)
@@ -237,12 +239,34 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
     }
 }
 
-/// The shape of the elements of a list or map; `go_type` is what Go calls the list, where that tells more.
+/// Bytes that are sent as a list of numbers, which Go takes as well as their text in base64.
+fn visit_bytes<'de, A: SeqAccess<'de>>(
+    context: &mut Context,
+    mut sequence: A,
+) -> Result<Value, A::Error> {
+    let mut bytes = Vec::new();
+    while let Some(item) = sequence.next_element::<Value>()? {
+        let byte = scalar::byte(&item).unwrap_or_else(|found| {
+            context.mismatch(&found, "uint8", None);
+            0
+        });
+        bytes.push(byte);
+    }
+    Ok(Value::String(scalar::base64(&bytes)))
+}
+
+/// The shape of the elements of a list or map; `go_type` is what Go calls the list or map, where that tells more.
 fn element_shape<'a>(element: &'a Type, go_type: Option<&'static str>) -> Shape<'a> {
     match element {
         Type::Struct(id) => Shape::Struct(id.get()),
-        ty => Shape::Typed(ty, go_type.and_then(|name| name.strip_prefix("[]"))),
+        ty => Shape::Typed(ty, go_type.and_then(element_name)),
     }
+}
+
+/// What Go calls the elements of a list or of a map by text.
+fn element_name(name: &'static str) -> Option<&'static str> {
+    let of_map = || name.strip_prefix("map[string]");
+    name.strip_prefix("[]").or_else(of_map)
 }
 
 fn visit_entries<'de, A: MapAccess<'de>>(

@@ -38,6 +38,9 @@ const MAX_DEPTH: usize = 64;
 /// Why a body cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
+    /// There is nothing to read.
+    #[error("empty data")]
+    Empty,
     /// It does not start with the marker.
     #[error(
         "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"
@@ -71,6 +74,9 @@ struct Envelope<'a> {
 
 impl<'a> Envelope<'a> {
     fn read(body: &'a [u8]) -> Result<Self, Error> {
+        if body.is_empty() {
+            return Err(Error::Empty);
+        }
         let mut rest = body.strip_prefix(MAGIC).ok_or(Error::Magic)?;
         let (mut api_version, mut kind, mut message) = (&b""[..], &b""[..], &b""[..]);
         while !rest.is_empty() {

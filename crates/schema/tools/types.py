@@ -144,6 +144,19 @@ def alias_name(kind, package):
     return version + "." + kind
 
 
+def map_name(kind, ty, package):
+    """The Go name of a map whose type, or the type of its keys or elements, has a name of its own."""
+    if ty == "{}quantity":
+        if not kind.startswith("map["):
+            return alias_name(kind, package)
+        key, element = kind.removeprefix("map[").split("]")
+        return "map[%s]%s" % (alias_name(key, package) or key, element)
+    if ty == "{}[]str" and kind.startswith("map[string]"):
+        element = alias_name(kind.removeprefix("map[string]"), package)
+        return element and "map[string]" + element
+    return None
+
+
 def short(name, package):
     if name in WELL_KNOWN:
         return WELL_KNOWN[name]
@@ -246,6 +259,8 @@ def main():
                 element = kind.startswith("[]") and alias_name(kind[2:], package)
                 if element and parts[1] == "[]str":
                     parts.append("t=[]" + element)
+                if map_name(kind, parts[1], package):
+                    parts.append("t=" + map_name(kind, parts[1], package))
             else:
                 missing.append(name + "." + field)
                 parts.append("o")

@@ -1,7 +1,6 @@
 //! Scalars: which values match which type, their stored form, and Go's error texts.
 
 use allot_apimachinery::quantity::Quantity;
-use allot_apimachinery::quote::quote;
 use base64::Engine as _;
 use serde_json::{Number, Value};
 
@@ -143,6 +142,26 @@ fn bytes(text: &str) -> Result<String, Error> {
     }
 }
 
+/// Bytes as they are stored.
+pub(super) fn base64(bytes: &[u8]) -> String {
+    base64::engine::general_purpose::STANDARD.encode(bytes)
+}
+
+/// A byte in a list of them; null is zero.
+///
+/// # Errors
+/// How Go calls what was found.
+pub(super) fn byte(value: &Value) -> Result<u8, String> {
+    match value {
+        Value::Null => Ok(0),
+        Value::Number(number) => {
+            let byte = number.as_u64().and_then(|it| u8::try_from(it).ok());
+            byte.ok_or_else(|| format!("number {number}"))
+        }
+        other => Err(json_type(other).to_owned()),
+    }
+}
+
 /// Where Go's decoder gives up, which passes over line breaks; at the end of the text it counts back only what it has of
 /// the last four characters.
 fn corrupt_position(text: &[u8]) -> usize {
@@ -198,57 +217,4 @@ fn position(text: &[u8], error: &serde_json::Error) -> usize {
         .map(<[u8]>::len)
         .sum::<usize>()
         + error.column().saturating_sub(1)
-}
-
-/// Go's wording of a JSON syntax error, as far as it can be told from where reading stopped.
-pub(super) fn syntax_text(text: &[u8], error: &serde_json::Error) -> String {
-    if error.is_eof() {
-        return "unexpected end of JSON input".to_owned();
-    }
-    let position = position(text, error);
-    let Some(byte) = text.get(position) else {
-        return error.to_string();
-    };
-    let shown = match byte {
-        b'\'' => r"'\''".to_owned(),
-        b'"' => "'\"'".to_owned(),
-        // Go takes the byte for a character.
-        b => {
-            let quoted = quote(&char::from(*b).to_string());
-            format!("'{}'", quoted.trim_matches('"'))
-        }
-    };
-    let words = error.to_string();
-    let context = if words.starts_with("key must be a string") {
-        "looking for beginning of object key string"
-    } else if words.starts_with("expected `:`") {
-        "after object key"
-    } else if words.starts_with("expected `,` or `}`") {
-        "after object key:value pair"
-    } else if words.starts_with("expected `,` or `]`") {
-        "after array element"
-    } else if words.starts_with("trailing characters") {
-        "after top-level value"
-    } else if words.starts_with("expected ident") {
-        return literal_text(text, position, &shown);
-    } else {
-        "looking for beginning of value"
-    };
-    format!("invalid character {shown} {context}")
-}
-
-fn literal_text(text: &[u8], position: usize, shown: &str) -> String {
-    for literal in ["true", "false", "null"] {
-        for length in (1..literal.len()).rev() {
-            if position >= length
-                && text[position - length..position] == literal.as_bytes()[..length]
-            {
-                let expected = char::from(literal.as_bytes()[length]);
-                return format!(
-                    "invalid character {shown} in literal {literal} (expecting '{expected}')"
-                );
-            }
-        }
-    }
-    format!("invalid character {shown} looking for beginning of value")
 }

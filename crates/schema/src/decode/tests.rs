@@ -67,6 +67,25 @@ fn zero_values_are_kept_as_go_keeps_them() {
 }
 
 #[test]
+fn bytes_are_also_read_from_numbers() {
+    let read = |list: &str, expected: Result<&str, &str>| {
+        let text = format!(r#"{{"binaryData":{{"x":{list}}}}}"#);
+        let decoded = decode_json(text.as_bytes(), types::lookup("", "v1", "ConfigMap"));
+        let found = decoded.map(|it| it.value["binaryData"]["x"].as_str().unwrap().to_owned());
+        let expected = expected.map(str::to_owned).map_err(|found| {
+            format!("json: cannot unmarshal {found} into Go struct field ConfigMap.binaryData of type uint8")
+        });
+        assert_eq!(found.map_err(|error| error.to_string()), expected, "{list}");
+    };
+    read("[]", Ok(""));
+    read("[104, 105, null]", Ok("aGkA"));
+    read("[{\"a\": {}}]", Err("object"));
+    read("[\"x\"]", Err("string"));
+    read("[256]", Err("number 256"));
+    read("[-1]", Err("number -1"));
+}
+
+#[test]
 fn misfits_use_the_words_of_go() {
     check(
         CONFIG_MAP,
@@ -111,6 +130,20 @@ fn misfits_use_the_words_of_go() {
             "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
         ),
     );
+    let lists = [
+        (
+            r#"{"spec":{"containers":[{"resources":{"limits":1}}]}}"#,
+            "number into Go struct field ResourceRequirements.spec.containers.resources.limits",
+        ),
+        (
+            r#"{"spec":{"overhead":[]}}"#,
+            "array into Go struct field PodSpec.spec.overhead",
+        ),
+    ];
+    for (pod, found) in lists {
+        let expected = format!("json: cannot unmarshal {found} of type v1.ResourceList");
+        check(POD, pod, Err(&expected));
+    }
     check(
         CONFIG_MAP,
         "not json",
