@@ -26,8 +26,7 @@ impl Call<'_> {
         let text = match content_type(&self.request.headers).as_str() {
             "application/json" => std::borrow::Cow::Borrowed(body),
             "application/yaml" => {
-                let read = yaml::read(body)
-                    .map_err(|error| unread(format!("error converting YAML to JSON: {error}")))?;
+                let read = yaml::read(body).map_err(unread)?;
                 repeated = read.repeated;
                 // As JSON text, so that one decoder sees all bodies.
                 std::borrow::Cow::Owned(read.value.to_string().into_bytes())
@@ -138,6 +137,10 @@ impl Call<'_> {
             api_version: String,
             #[serde(default)]
             kind: String,
+        }
+        // What is read into a struct could also be a list of its fields.
+        if !text.trim_ascii_start().starts_with(b"{") {
+            return None;
         }
         let claimed: Claimed = serde_json::from_slice(text).ok()?;
         let or = |sent: String, own: &str| match sent.is_empty() {

@@ -160,9 +160,7 @@ pub(super) fn delete_options(call: &Call<'_>, body: &[u8]) -> Result<DeleteOptio
             parse_delete_options(body, query)
         }
         "application/yaml" => {
-            let read = crate::yaml::read(body).map_err(|error| {
-                ApiError::bad_request(format!("error converting YAML to JSON: {error}"))
-            })?;
+            let read = crate::yaml::read(body).map_err(ApiError::bad_request)?;
             parse_delete_options(read.value.to_string().as_bytes(), query)
         }
         _ => Err(unknown_format()),

@@ -202,7 +202,8 @@ fn parse_apply(call: &Call<'_>, body: &[u8]) -> Result<Read> {
             value,
             repeated: None,
         },
-        _ => yaml::read(body).map_err(|error| decoding(&error))?,
+        _ => yaml::read(body)
+            .map_err(|error| decoding(&format!("error converting YAML to JSON: {error}")))?,
     };
     let config = read.value;
     if !config.is_object() && !config.is_null() {

@@ -1,0 +1,471 @@
+//! YAML as upstream's parser reads it: a port of libyaml (go-yaml v2), with its errors, into what JSON can say.
+
+use std::collections::HashMap;
+
+use allot_apimachinery::quote::quote;
+use libyaml_safer::{ErrorKind, Event, EventData, Parser};
+use serde_json::{Map, Value};
+
+use super::go::{excerpt, float_text};
+use super::resolve::{Scalar, resolve};
+
+#[cfg(test)]
+mod tests;
+
+/// Levels of maps and lists; the decoder of JSON takes fewer. Upstream stops at 10 000.
+const MAX_DEPTH: usize = 256;
+/// Directives before a document: each is compared with all others.
+const MAX_DIRECTIVES: usize = 64;
+/// What aliases and the values that they repeat take at most, in bytes.
+const MAX_ALIASED: usize = 16 << 20;
+/// Repeated keys that are named at most.
+const MAX_REPEATED: usize = 64;
+/// What a value takes beside its text, in bytes.
+const NODE: usize = 32;
+
+/// The first document of a text; null if there is none. Of a repeated key the last value counts.
+#[derive(Debug, PartialEq)]
+pub(super) struct Document {
+    pub(super) value: Value,
+    /// A line about each repeated key.
+    pub(super) repeated: Vec<String>,
+}
+
+/// Reads the first document of a text.
+///
+/// # Errors
+/// Upstream's texts.
+pub(super) fn parse(mut text: &[u8]) -> Result<Document, String> {
+    if text
+        .split(|byte| *byte == b'\n')
+        .filter(|line| line.starts_with(b"%"))
+        .nth(MAX_DIRECTIVES)
+        .is_some()
+    {
+        return Err(format!("yaml: more than {MAX_DIRECTIVES} directives"));
+    }
+    let mut parser = Parser::new();
+    parser.set_input(&mut text);
+    let mut reader = Reader::default();
+    loop {
+        let event = parser.parse().map_err(|error| syntax(&error))?;
+        if reader.take(event).map_err(|why| format!("yaml: {why}"))? {
+            return reader.finish();
+        }
+    }
+}
+
+/// An error of the parser with the line that upstream finds it in: often the one before.
+fn syntax(error: &libyaml_safer::Error) -> String {
+    let line = |mark: Option<libyaml_safer::Mark>| mark.map_or(0, |mark| mark.line);
+    let problem = line(error.problem_mark());
+    let line = match error.kind() {
+        ErrorKind::Scanner if problem > 0 => problem + 1,
+        _ if problem > 0 => problem,
+        _ => line(error.context_mark()),
+    };
+    let place = match line {
+        0 => String::new(),
+        line => format!("line {line}: "),
+    };
+    format!("yaml: {place}{}", error.problem())
+}
+
+/// A value with what it costs to repeat it.
+#[derive(Clone)]
+struct Node {
+    value: Value,
+    count: usize,
+    size: usize,
+}
+
+/// A map or a list that is not complete.
+struct Frame {
+    content: Content,
+    anchor: Option<String>,
+    line: u64,
+    count: usize,
+    size: usize,
+}
+
+enum Content {
+    List(Vec<Value>),
+    Map {
+        members: Map<String, Value>,
+        /// The keys as Go shows them, which tell numbers and texts apart.
+        shown: std::collections::HashSet<String>,
+        key: Option<Key>,
+    },
+}
+
+enum Key {
+    /// The member, and how Go shows its key.
+    Member(String, String),
+    /// The members of the value are members of this map.
+    Merge,
+    /// JSON has no such key: the error about it, which shows the value as well. None if the key is an error of YAML.
+    Unusable(Option<String>),
+}
+
+/// What events have built.
+#[derive(Default)]
+struct Reader {
+    open: Vec<Frame>,
+    /// None of an anchor whose value is not complete.
+    anchors: HashMap<String, Option<Node>>,
+    root: Option<Value>,
+    repeated: Vec<String>,
+    /// The first error about values: those of the syntax come before.
+    mistake: Option<String>,
+    /// The first error about values that JSON does not have: those of YAML come before.
+    beyond_json: Option<String>,
+    count: usize,
+    aliased: usize,
+    aliased_size: usize,
+}
+
+impl Reader {
+    /// Takes an event; true if it is the last one.
+    ///
+    /// # Errors
+    /// Those that upstream finds while it parses, before any other.
+    fn take(&mut self, event: Event) -> Result<bool, String> {
+        let line = event.start_mark.line + 1;
+        match event.data {
+            EventData::Scalar {
+                anchor,
+                tag,
+                value,
+                plain_implicit,
+                ..
+            } => {
+                self.scalar(anchor, tag.as_deref(), value, plain_implicit, line);
+            }
+            EventData::Alias { anchor } => self.alias(&anchor, line)?,
+            EventData::SequenceStart { anchor, .. } => {
+                self.open(anchor, Content::List(Vec::new()), line)?
+            }
+            EventData::MappingStart { anchor, .. } => {
+                let content = Content::Map {
+                    members: Map::new(),
+                    shown: Default::default(),
+                    key: None,
+                };
+                self.open(anchor, content, line)?;
+            }
+            EventData::SequenceEnd | EventData::MappingEnd => self.close(),
+            EventData::DocumentEnd { .. } | EventData::StreamEnd => return Ok(true),
+            EventData::StreamStart { .. } | EventData::DocumentStart { .. } => {}
+        }
+        Ok(false)
+    }
+
+    fn finish(self) -> Result<Document, String> {
+        if let Some(why) = self.mistake {
+            return Err(format!("yaml: {why}"));
+        }
+        if let Some(why) = self.beyond_json {
+            return Err(why);
+        }
+        Ok(Document {
+            value: self.root.unwrap_or_default(),
+            repeated: self.repeated,
+        })
+    }
+
+    fn mistake(&mut self, why: impl FnOnce() -> String) {
+        self.mistake.get_or_insert_with(why);
+    }
+
+    fn expects_key(&self) -> bool {
+        let frame = self.open.last();
+        frame.is_some_and(|frame| matches!(frame.content, Content::Map { key: None, .. }))
+    }
+
+    fn scalar(
+        &mut self,
+        anchor: Option<String>,
+        tag: Option<&str>,
+        text: String,
+        implicit: bool,
+        line: u64,
+    ) {
+        self.count += 1;
+        let is_key = self.expects_key();
+        let is_merge = tag == Some("tag:yaml.org,2002:merge") || implicit;
+        if is_key && text == "<<" && is_merge {
+            return self.set_key(Key::Merge);
+        }
+        let size = text.len() + NODE;
+        let scalar = resolve(tag, implicit, text).unwrap_or_else(|why| {
+            self.mistake(|| why);
+            Scalar::Null
+        });
+        if let (true, None) = (is_key, &anchor) {
+            return self.set_key(member(scalar));
+        }
+        let value = self.json(&scalar);
+        let node = Node {
+            value,
+            count: 1,
+            size,
+        };
+        if is_key {
+            self.remember(anchor, node);
+            return self.set_key(member(scalar));
+        }
+        self.add(anchor, node, true, line);
+    }
+
+    /// The value in JSON, which has neither infinities nor what is no number.
+    fn json(&mut self, scalar: &Scalar) -> Value {
+        match scalar {
+            Scalar::Null => Value::Null,
+            Scalar::Bool(is) => Value::Bool(*is),
+            Scalar::Text(text) => Value::String(text.clone()),
+            Scalar::Int(number) => match (i64::try_from(*number), u64::try_from(*number)) {
+                (Ok(number), _) => number.into(),
+                (_, Ok(number)) => number.into(),
+                _ => Value::Null,
+            },
+            // As JSON that Go writes, in which whole numbers have no point.
+            Scalar::Float(number)
+                if number.fract() == 0.0
+                    && number.abs() < 9e15
+                    && !(*number == 0.0 && number.is_sign_negative()) =>
+            {
+                Value::from(*number as i64)
+            }
+            Scalar::Float(number) => serde_json::Number::from_f64(*number).map_or_else(
+                || {
+                    let shown = match () {
+                        () if number.is_nan() => "NaN",
+                        () if *number > 0.0 => "+Inf",
+                        () => "-Inf",
+                    };
+                    let why = format!("json: unsupported value: {shown}");
+                    self.beyond_json.get_or_insert(why);
+                    Value::Null
+                },
+                Value::Number,
+            ),
+        }
+    }
+
+    fn set_key(&mut self, found: Key) {
+        if let Some(Frame {
+            content: Content::Map { key, .. },
+            ..
+        }) = self.open.last_mut()
+        {
+            *key = Some(found);
+        }
+    }
+
+    fn alias(&mut self, name: &str, line: u64) -> Result<(), String> {
+        self.count += 1;
+        let node = match self.anchors.get(name) {
+            None => return Err(format!("unknown anchor '{name}' referenced")),
+            Some(None) => {
+                self.mistake(|| format!("anchor '{name}' value contains itself"));
+                Node {
+                    value: Value::Null,
+                    count: 0,
+                    size: 0,
+                }
+            }
+            Some(Some(node)) => {
+                self.aliased_size += node.size;
+                if self.aliased_size > MAX_ALIASED {
+                    return Err("document contains excessive aliasing".to_owned());
+                }
+                node.clone()
+            }
+        };
+        self.count += node.count;
+        self.aliased += node.count;
+        if self.aliased > 100
+            && self.count > 1000
+            && self.aliased as f64 / self.count as f64 > allowed_ratio(self.count)
+        {
+            self.mistake(|| "document contains excessive aliasing".to_owned());
+        }
+        self.add(None, node, false, line);
+        Ok(())
+    }
+
+    fn open(&mut self, anchor: Option<String>, content: Content, line: u64) -> Result<(), String> {
+        if self.open.len() == MAX_DEPTH {
+            return Err(format!("exceeded max depth of {MAX_DEPTH}"));
+        }
+        if let Some(name) = &anchor {
+            self.anchors.insert(name.clone(), None);
+        }
+        self.count += 1;
+        self.open.push(Frame {
+            content,
+            anchor,
+            line,
+            count: 1,
+            size: NODE,
+        });
+        Ok(())
+    }
+
+    fn close(&mut self) {
+        // The parser closes what it has opened.
+        let Some(Frame {
+            content,
+            anchor,
+            line,
+            count,
+            size,
+        }) = self.open.pop()
+        else {
+            return;
+        };
+        let value = match content {
+            Content::List(items) => Value::Array(items),
+            Content::Map { members, .. } => Value::Object(members),
+        };
+        self.add(anchor, Node { value, count, size }, false, line);
+    }
+
+    /// Keeps the value of an anchor.
+    fn remember(&mut self, anchor: Option<String>, node: Node) {
+        if let Some(name) = anchor {
+            self.aliased_size += node.size;
+            let kept = (self.aliased_size <= MAX_ALIASED).then_some(node);
+            if kept.is_none() {
+                self.mistake(|| "document contains excessive aliasing".to_owned());
+            }
+            self.anchors.insert(name, kept);
+        }
+    }
+
+    /// Adds a complete value to what is open.
+    fn add(&mut self, anchor: Option<String>, node: Node, is_scalar: bool, line: u64) {
+        if anchor.is_some() {
+            self.remember(anchor, node.clone());
+        }
+        let Node { value, count, size } = node;
+        let Some(frame) = self.open.last_mut() else {
+            self.root = Some(value);
+            return;
+        };
+        frame.count += count;
+        frame.size += size;
+        let (members, shown, key) = match &mut frame.content {
+            Content::List(items) => return items.push(value),
+            Content::Map {
+                members,
+                shown,
+                key,
+            } => (members, shown, key),
+        };
+        match key.take() {
+            // Scalars are no values here but keys, unless an alias repeats them.
+            None => {
+                let found = match value {
+                    Value::Array(_) | Value::Object(_) => {
+                        self.mistake(|| format!("invalid map key: {}", excerpt(&value)));
+                        Key::Unusable(None)
+                    }
+                    Value::String(text) => Key::Member(text.clone(), quote(&text)),
+                    Value::Null => member(Scalar::Null),
+                    other => Key::Member(other.to_string(), other.to_string()),
+                };
+                self.set_key(found);
+            }
+            Some(Key::Unusable(None)) => {}
+            Some(Key::Unusable(Some(why))) => {
+                let shown = match value {
+                    Value::Null => "<nil>".to_owned(),
+                    value => excerpt(&value),
+                };
+                let why = || format!("{why}, value: {shown}");
+                self.beyond_json.get_or_insert_with(why);
+            }
+            Some(Key::Member(name, show)) => {
+                if !shown.insert(show.clone()) && self.repeated.len() < MAX_REPEATED {
+                    self.repeated
+                        .push(format!("  line {line}: key {show} already set in map"));
+                }
+                frame.size += name.len() + NODE;
+                members.insert(name, value);
+            }
+            Some(Key::Merge) => {
+                let merged = match value {
+                    Value::Object(merged) => vec![merged],
+                    // Those that come first take precedence.
+                    Value::Array(items) if !is_scalar => {
+                        let maps = items.into_iter().rev().map(|item| match item {
+                            Value::Object(merged) => Some(merged),
+                            _ => None,
+                        });
+                        maps.collect::<Option<Vec<_>>>().unwrap_or_else(|| {
+                            self.mistake.get_or_insert_with(no_map);
+                            Vec::new()
+                        })
+                    }
+                    _ => {
+                        self.mistake.get_or_insert_with(no_map);
+                        Vec::new()
+                    }
+                };
+                for (name, value) in merged.into_iter().flatten() {
+                    let show = quote(&name);
+                    if !shown.insert(show.clone()) && self.repeated.len() < MAX_REPEATED {
+                        self.repeated
+                            .push(format!("  line {line}: key {show} already set in map"));
+                    }
+                    members.insert(name, value);
+                }
+            }
+        }
+    }
+}
+
+/// The name of a member: upstream makes names of all scalars but null.
+fn member(scalar: Scalar) -> Key {
+    match scalar {
+        Scalar::Text(text) => {
+            let shown = quote(&text);
+            Key::Member(text, shown)
+        }
+        Scalar::Bool(is) => Key::Member(is.to_string(), is.to_string()),
+        Scalar::Int(number) if i64::try_from(number).is_ok() => {
+            Key::Member(number.to_string(), number.to_string())
+        }
+        Scalar::Int(number) => {
+            let why = format!("unsupported map key of type: uint64, key: {number:#x}");
+            Key::Unusable(Some(why))
+        }
+        Scalar::Float(number) => {
+            let name = match () {
+                () if number.is_nan() => ".nan".to_owned(),
+                () if number == f64::INFINITY => ".inf".to_owned(),
+                () if number == f64::NEG_INFINITY => "-.inf".to_owned(),
+                // Upstream prints it as a float of 32 bits.
+                () => float_text(&format!("{:e}", number as f32)),
+            };
+            Key::Member(name, float_text(&format!("{number:e}")))
+        }
+        Scalar::Null => {
+            let why = "unsupported map key of type: %!s(<nil>), key: <nil>";
+            Key::Unusable(Some(why.to_owned()))
+        }
+    }
+}
+
+fn no_map() -> String {
+    "map merge requires map or sequence of maps as the value".to_owned()
+}
+
+/// Which part of all values may come from aliases, by the number of values, as upstream.
+fn allowed_ratio(count: usize) -> f64 {
+    const LOW: f64 = 400_000.0;
+    const HIGH: f64 = 4_000_000.0;
+    let above = (count as f64 - LOW) / (HIGH - LOW);
+    0.99 - 0.89 * above.clamp(0.0, 1.0)
+}
