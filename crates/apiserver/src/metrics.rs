@@ -181,7 +181,7 @@ impl Metrics {
             sent,
             slis: Slis::default(),
             flow: crate::flow::metrics::Metrics::register(&mut registry),
-            authentication: crate::auth::oidc::metrics::Metrics::register(&mut registry),
+            authentication: crate::auth::oidc::metrics::Metrics::register(&mut registry, server),
             authorization: crate::auth::metrics::Metrics::register(&mut registry),
             pod_security: crate::admission::security::metrics::Metrics::register(&mut registry),
             authentication_reloads: Reloads::register(&mut registry, "authentication", server),

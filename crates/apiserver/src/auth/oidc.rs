@@ -5,6 +5,8 @@
 //! none of its tokens counts.
 
 mod claims;
+mod discovery;
+mod distributed;
 mod fetch;
 mod identity;
 mod keys;
@@ -40,8 +42,9 @@ struct Set {
 }
 
 impl Set {
-    fn new(issuers: &[Arc<TokenIssuer>]) -> Self {
-        let providers = issuers.iter().cloned().map(Provider::new);
+    fn new(issuers: &[Arc<TokenIssuer>], metrics: &Metrics) -> Self {
+        let providers = issuers.iter().cloned();
+        let providers = providers.map(|issuer| Provider::new(issuer, metrics.clone()));
         let providers: Vec<_> = providers.map(Arc::new).collect();
         let starting = providers.iter().map(|provider| {
             let provider = Arc::clone(provider);
@@ -57,8 +60,9 @@ impl Set {
 impl Issuers {
     /// Begins to ask the issuers, if there are any; that needs a runtime of tokio.
     pub(super) fn new(issuers: &[Arc<TokenIssuer>], metrics: Metrics) -> Self {
+        metrics.uses(issuers.iter().map(|issuer| issuer.url.as_str()));
         Issuers {
-            current: ArcSwap::from_pointee(Set::new(issuers)),
+            current: ArcSwap::from_pointee(Set::new(issuers, &metrics)),
             metrics,
         }
     }
@@ -68,13 +72,15 @@ impl Issuers {
     /// # Errors
     /// One of them has not; then nothing changes.
     pub(super) async fn replace(&self, issuers: &[Arc<TokenIssuer>]) -> Result<(), String> {
-        let set = Set::new(issuers);
+        let set = Set::new(issuers, &self.metrics);
         let all = futures::future::join_all(set.providers.iter().map(|it| it.ready()));
         if tokio::time::timeout(READY_WITHIN, all).await.is_err() {
             let errors: Vec<String> = set.providers.iter().filter_map(|it| it.why()).collect();
             let errors = allot_apimachinery::field::joined(&errors);
             return Err(errors.unwrap_or_else(|| "context deadline exceeded".to_owned()));
         }
+        self.metrics
+            .uses(issuers.iter().map(|issuer| issuer.url.as_str()));
         self.current.store(Arc::new(set));
         Ok(())
     }

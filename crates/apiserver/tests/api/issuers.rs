@@ -2,6 +2,7 @@
 
 mod attacks;
 mod changes;
+mod distributed;
 mod mappings;
 
 use std::collections::BTreeMap;
@@ -38,6 +39,8 @@ type Document = (u16, &'static str, Bytes);
 struct Said {
     documents: BTreeMap<String, Document>,
     asked: Vec<String>,
+    /// The header `Authorization` of each request that had one.
+    credentials: Vec<String>,
 }
 
 /// An issuer that speaks HTTPS.
@@ -63,6 +66,10 @@ impl Issuer {
             async move {
                 let path = request.uri().to_string();
                 said.lock().asked.push(path.clone());
+                if let Some(credentials) = request.headers().get("authorization") {
+                    let credentials = credentials.to_str().unwrap().to_owned();
+                    said.lock().credentials.push(credentials);
+                }
                 answers.subscribe().wait_for(|it| *it).await.unwrap();
                 let found = said.lock().documents.get(&path).cloned();
                 let (code, location, body) = found.unwrap_or((404, "", Bytes::new()));

@@ -4,18 +4,18 @@ use allot_apimachinery::quote::quote;
 use serde_json::{Map, Value};
 
 use super::token;
-use crate::config::TokenIssuer;
 
 const SECOND: i128 = 1_000_000_000;
 /// The time by which clocks may differ for a token that is not valid yet, as upstream.
 const LEEWAY: i128 = 60 * SECOND;
 
-/// Whether a token of an issuer with these claims is valid at this time.
+/// Whether a token of an issuer with these claims is valid at this time, for one of the audiences.
 ///
 /// # Errors
 /// Upstream's texts.
 pub(super) fn check(
-    issuer: &TokenIssuer,
+    issuer: &str,
+    accepted: &[String],
     claims: &Map<String, Value>,
     now: jiff::Timestamp,
 ) -> Result<(), String> {
@@ -31,15 +31,15 @@ pub(super) fn check(
         Some(_) => time(claims, "nbf").map_err(failed)?,
     };
     check_sources(claims)?;
-    if token::issuer(claims) != Some(issuer.url.as_str()) {
-        let (own, found) = (quote(&issuer.url), quote(text(claims, "iss")?));
+    if token::issuer(claims) != Some(issuer) {
+        let (own, found) = (quote(issuer), quote(text(claims, "iss")?));
         return Err(format!(
             "oidc: id token issued by a different provider, expected {own} got {found}"
         ));
     }
-    if !audiences.iter().any(|it| issuer.audiences.contains(it)) {
+    if !audiences.iter().any(|it| accepted.contains(it)) {
         let found = token::quoted(&audiences);
-        return Err(match &issuer.audiences[..] {
+        return Err(match accepted {
             [one] => format!("oidc: expected audience {} got {found}", quote(one)),
             several => {
                 let mut several = several.to_vec();

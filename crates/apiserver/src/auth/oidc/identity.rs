@@ -156,16 +156,6 @@ fn groups(
                 let groups = groups.into_iter().map(|group| format!("{prefix}{group}"));
                 Ok(groups.collect())
             }
-            // A user without the groups that are kept elsewhere could do more: groups may take rights away.
-            None if claims
-                .get("_claim_names")
-                .is_some_and(|names| !names[claim].is_null()) =>
-            {
-                Err(
-                    "oidc: could not expand distributed claims: this server does not ask for them"
-                        .to_owned(),
-                )
-            }
             None => Ok(Vec::new()),
         },
         Some(Mapping::Expression(expression)) => evaluation

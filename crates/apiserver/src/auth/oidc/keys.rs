@@ -15,6 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::fetch;
+use super::metrics::Fetches;
 use super::token::Token;
 use crate::keys::VerifyingKey;
 
@@ -35,6 +36,8 @@ pub(super) struct KeySet {
     fetch: Mutex<Option<Fetch>>,
     not_before: Mutex<Instant>,
     waiting: Semaphore,
+    /// Counts what is asked for; not for the keys of distributed claims, as upstream.
+    fetches: Option<Fetches>,
 }
 
 #[derive(Debug)]
@@ -50,7 +53,7 @@ struct Document {
 }
 
 impl KeySet {
-    pub(super) fn new(tls: Arc<ClientConfig>, url: String) -> Self {
+    pub(super) fn new(tls: Arc<ClientConfig>, url: String, fetches: Option<Fetches>) -> Self {
         KeySet {
             tls,
             url,
@@ -58,6 +61,7 @@ impl KeySet {
             fetch: Mutex::default(),
             not_before: Mutex::new(Instant::now()),
             waiting: Semaphore::new(MOST_WAITING),
+            fetches,
         }
     }
 
@@ -125,8 +129,12 @@ impl KeySet {
 
     async fn fetch(&self) -> Result<(), String> {
         let document = fetch::get(&self.tls, &self.url).await;
-        let document = document.map_err(|why| format!("oidc: get keys failed {why}"))?;
-        self.known.store(Arc::new(published(&document)?));
+        let document = document.map_err(|why| format!("oidc: get keys failed {why}"));
+        let read = document.and_then(|document| Ok((published(&document)?, document)));
+        if let Some(fetches) = &self.fetches {
+            fetches.fetched(read.as_ref().ok().map(|(_, document)| &**document));
+        }
+        self.known.store(Arc::new(read?.0));
         Ok(())
     }
 }

@@ -1,26 +1,25 @@
 //! An issuer that is asked where its keys are, until it answers.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use allot_apimachinery::quote::quote;
-use serde::Deserialize;
 use tokio::sync::watch;
 
+use super::discovery::{AGAIN_AFTER, discover};
+use super::distributed::Resolver;
 use super::keys::KeySet;
+use super::metrics::Metrics;
 use super::token::Token;
-use super::{claims, fetch, identity};
+use super::{claims, identity};
 use crate::config::TokenIssuer;
 use crate::identity::User;
-
-/// Between two attempts, as upstream.
-const AGAIN_AFTER: Duration = Duration::from_secs(10);
-const DOCUMENT: &str = "/.well-known/openid-configuration";
 
 /// An issuer, with its keys as soon as it has said where they are.
 pub(super) struct Provider {
     pub(super) issuer: Arc<TokenIssuer>,
     state: watch::Sender<State>,
+    resolver: Resolver,
+    metrics: Metrics,
 }
 
 enum State {
@@ -29,19 +28,12 @@ enum State {
     Ready(Arc<KeySet>),
 }
 
-/// What counts of the document of an issuer.
-#[derive(Deserialize)]
-struct Discovered {
-    #[serde(default)]
-    issuer: String,
-    #[serde(default)]
-    jwks_uri: String,
-}
-
 impl Provider {
-    pub(super) fn new(issuer: Arc<TokenIssuer>) -> Self {
+    pub(super) fn new(issuer: Arc<TokenIssuer>, metrics: Metrics) -> Self {
         Provider {
             issuer,
+            resolver: Resolver::new(),
+            metrics,
             state: watch::Sender::new(State::Waiting(String::new())),
         }
     }
@@ -71,25 +63,9 @@ impl Provider {
             tls,
             ..
         } = &*self.issuer;
-        let document = match discovery_url.as_str() {
-            "" => format!("{}{DOCUMENT}", url.strip_suffix('/').unwrap_or(url)),
-            at => at.to_owned(),
-        };
-        let document = fetch::get(tls, &document).await?;
-        let found: Discovered = serde_json::from_slice(&document).map_err(|error| {
-            format!("oidc: failed to decode provider discovery object: {error}")
-        })?;
-        if found.issuer != *url {
-            return Err(format!(
-                "oidc: issuer did not match the issuer returned by provider, expected {} got {}",
-                quote(url),
-                quote(crate::webhook::excerpt(&found.issuer))
-            ));
-        }
-        if found.jwks_uri.is_empty() {
-            return Err("provider did not return JWKS URL".to_owned());
-        }
-        Ok(KeySet::new(Arc::clone(tls), found.jwks_uri))
+        let keys = discover(tls, url, discovery_url).await?;
+        let fetches = self.metrics.fetches(url);
+        Ok(KeySet::new(Arc::clone(tls), keys, Some(fetches)))
     }
 
     /// Waits until the issuer has answered.
@@ -132,10 +108,20 @@ impl Provider {
         let verified = async {
             token.check_algorithm(&self.issuer.algorithms)?;
             keys.verify(token).await?;
-            claims::check(&self.issuer, &token.claims, now)
+            claims::check(&self.issuer.url, &self.issuer.audiences, &token.claims, now)
         };
         let verified: Result<(), String> = verified.await;
         verified.map_err(|why| format!("oidc: verify token: {why}"))?;
-        identity::user(&self.issuer, &token.claims)
+        let groups = self.resolver.groups(&self.issuer, &token.claims).await;
+        let groups =
+            groups.map_err(|why| format!("oidc: could not expand distributed claims: {why}"))?;
+        match groups {
+            None => identity::user(&self.issuer, &token.claims),
+            Some((claim, groups)) => {
+                let mut claims = token.claims.clone();
+                claims.insert(claim.to_owned(), groups);
+                identity::user(&self.issuer, &claims)
+            }
+        }
     }
 }

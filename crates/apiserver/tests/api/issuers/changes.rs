@@ -110,3 +110,78 @@ async fn a_changed_configuration_counts_when_its_issuers_have_answered() {
         1
     );
 }
+
+fn hash(text: &str) -> String {
+    use sha2::Digest as _;
+    let hash = sha2::Sha256::digest(text);
+    format!("sha256:{}", data_encoding::HEXLOWER.encode(&hash))
+}
+
+#[tokio::test]
+async fn requests_for_keys_are_told_as_long_as_their_issuer_counts() {
+    let issuer = Issuer::start().await;
+    let server = ready(&issuer, MAPPINGS).await;
+    let lines = async |server: &Server| {
+        let text = metrics(server).await;
+        let begin = "apiserver_authentication_jwt_authenticator_jwks_fetch_last_";
+        let lines = text.lines().filter_map(|line| line.strip_prefix(begin));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let of_issuer = |labels: &str| {
+        let issuer = hash(&issuer.url);
+        format!("{labels}jwt_issuer_hash=\"{issuer}\",apiserver_id_hash=\"sha256:")
+    };
+    let keys = || {
+        let said = issuer.said.lock();
+        let document = String::from_utf8(said.documents[KEYS].2.to_vec()).unwrap();
+        format!("hash=\"{}\"}} 1", hash(&document))
+    };
+    let has = |lines: &[String], begin: &str, end: &str| {
+        let begin = of_issuer(begin);
+        let found = lines
+            .iter()
+            .filter(|line| line.starts_with(&begin) && line.ends_with(end));
+        assert_eq!(found.count(), 1, "{begin} {end}: {lines:?}");
+    };
+    let (times, info) = ("timestamp_seconds{", "key_set_info{");
+    let succeeded = format!("{times}result=\"success\",");
+    assert_eq!(code_with(&server, &issuer.token(json!({}))).await, 200);
+    let found = lines(&server).await;
+    has(&found, &succeeded, "");
+    has(&found, info, &keys());
+    assert_eq!(found.len(), 2, "{found:?}");
+    // Another document takes the place of the first one.
+    let first = keys();
+    let next = TokenKey::generate().unwrap();
+    issuer.publish(&[&next]);
+    let claims = issuer.claims(json!({})).to_string();
+    let token = signed(&next, &head(&next).to_string(), &claims);
+    assert_eq!(code_with(&server, &token).await, 200);
+    let found = lines(&server).await;
+    assert_ne!(first, keys());
+    has(&found, info, &keys());
+    assert_eq!(found.len(), 2, "{found:?}");
+    let unknown = TokenKey::generate().unwrap();
+    let token = signed(&unknown, &head(&unknown).to_string(), &claims);
+    let known = keys();
+    issuer.answer(KEYS, (500, "", Bytes::new()));
+    assert_eq!(code_with(&server, &token).await, 401);
+    let found = lines(&server).await;
+    has(&found, &format!("{times}result=\"failure\","), "");
+    has(&found, info, &known);
+    assert_eq!(found.len(), 3, "{found:?}");
+    // An issuer that stays keeps its numbers; one that goes takes them with it.
+    let same = issuer.configuration(&format!("{MAPPINGS}, claimValidationRules: []"));
+    server
+        .authenticate_again(same.as_bytes(), None)
+        .await
+        .unwrap();
+    assert_eq!(lines(&server).await.len(), 3);
+    let other = Issuer::start().await;
+    let configuration = other.configuration(MAPPINGS);
+    server
+        .authenticate_again(configuration.as_bytes(), None)
+        .await
+        .unwrap();
+    assert_eq!(lines(&server).await, Vec::<String>::new());
+}
