@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use futures::future::BoxFuture;
 
-use crate::{Entry, Error, ListOptions, Page, Watcher, Write};
+use crate::{Entry, Error, ListOptions, Page, Size, Watcher, Write};
 
 /// Storage as the API server needs it.
 ///
@@ -40,4 +40,7 @@ pub trait Backend: Send + Sync + 'static {
 
     /// How many entries each collection holds.
     fn counts(&self) -> Vec<(Arc<str>, usize)>;
+
+    /// How much one collection holds; nothing if it does not exist.
+    fn size(&self, collection: &str) -> Size;
 }

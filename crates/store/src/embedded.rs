@@ -15,7 +15,7 @@ use crate::disk::{self, Disk, Opener};
 use crate::lock::DirectoryLock;
 use crate::reserve::{FileReserve, Reserve};
 use crate::state::{Aged, State, Trimmed};
-use crate::{Backend, Entry, Error, ListOptions, Options, Page, Watcher, Write};
+use crate::{Backend, Entry, Error, ListOptions, Options, Page, Size, Watcher, Write};
 
 /// How writes reach the committer.
 enum Writer {
@@ -271,5 +271,14 @@ impl Backend for Embedded {
             .iter()
             .map(|(name, collection)| (name.clone(), collection.entries.len()))
             .collect()
+    }
+
+    fn size(&self, collection: &str) -> Size {
+        let state = self.state.read();
+        let collection = state.collections.get(collection);
+        collection.map_or_else(Size::default, |collection| Size {
+            entries: collection.entries.len(),
+            bytes: collection.bytes,
+        })
     }
 }

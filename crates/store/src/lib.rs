@@ -51,7 +51,7 @@ pub use error::Error;
 pub use lock::DirectoryLock;
 pub use maintenance::{CheckReport, check, compact, dump};
 pub use options::Options;
-pub use request::{Expect, ListOptions, Operation, Page, Write};
+pub use request::{Expect, ListOptions, Operation, Page, Size, Write};
 pub use reserve::Reserve;
 pub use watch::Watcher;
 

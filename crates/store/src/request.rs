@@ -92,6 +92,15 @@ pub struct ListOptions<'a> {
     pub limit: usize,
 }
 
+/// How much a collection holds at the moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Size {
+    /// The number of its entries.
+    pub entries: usize,
+    /// The length of their values together.
+    pub bytes: usize,
+}
+
 /// A part of a collection at one revision.
 #[derive(Debug, Clone)]
 pub struct Page {

@@ -24,6 +24,8 @@ pub(crate) const FRESH: Duration = Duration::from_secs(75);
 /// One collection: its objects, and recent changes.
 pub(crate) struct Collection {
     pub entries: BTreeMap<Arc<str>, Arc<Entry>>,
+    /// What the values of the entries have together.
+    pub bytes: usize,
     /// Recent changes, oldest first.
     pub window: VecDeque<Arc<Event>>,
     window_bytes: usize,
@@ -39,6 +41,7 @@ impl Collection {
     fn new(floor: u64) -> Self {
         Collection {
             entries: BTreeMap::new(),
+            bytes: 0,
             window: VecDeque::new(),
             window_bytes: 0,
             floor,
@@ -154,8 +157,10 @@ impl State {
         let previous = if deleted {
             collection.entries.remove(&entry.key)
         } else {
+            collection.bytes += entry.value.len();
             collection.entries.insert(entry.key.clone(), entry.clone())
         };
+        collection.bytes -= previous.as_ref().map_or(0, |entry| entry.value.len());
         if entry.revision <= collection.floor {
             return; // Replayed from disk, and older than the window.
         }

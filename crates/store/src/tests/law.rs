@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::Error;
+use crate::{Error, Size};
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -73,6 +73,10 @@ proptest! {
                 (step, result) => prop_assert!(false, "{step:?} led to {result:?}"),
             }
             prop_assert_eq!(list(&store, None), shown(&model));
+            let page = now(store.list(COLLECTION, ListOptions::default())).unwrap();
+            let values = page.entries.iter().map(|entry| entry.value.len());
+            let size = Size { entries: model.len(), bytes: values.sum() };
+            prop_assert_eq!(store.size(COLLECTION), size);
             history.push((store.revision(), shown(&model)));
         }
         for (revision, state) in history {

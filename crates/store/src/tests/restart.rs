@@ -13,8 +13,10 @@ fn a_restart_keeps_state_revisions_and_history() {
     update(&store, "a", a, "two");
     let last = delete(&store, "b", b);
     let (now_before, at_before) = (list(&store, None), list(&store, Some(b)));
+    let size = store.size(COLLECTION);
     drop(store);
     let store = open();
+    assert_eq!(store.size(COLLECTION), size);
     assert_eq!(store.revision(), last);
     assert_eq!(list(&store, None), now_before);
     assert_eq!(list(&store, Some(b)), at_before);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use allot_store::{Backend, Entry, Error, ListOptions, Page, Watcher, Write};
+use allot_store::{Backend, Entry, Error, ListOptions, Page, Size, Watcher, Write};
 use futures::future::BoxFuture;
 
 use super::Dynamic;
@@ -78,5 +78,9 @@ impl Backend for Watched {
 
     fn counts(&self) -> Vec<(Arc<str>, usize)> {
         self.inner.counts()
+    }
+
+    fn size(&self, collection: &str) -> Size {
+        self.inner.size(collection)
     }
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use allot_apiserver::{Config, Server};
-use allot_store::{Backend, Embedded, Entry, Error, ListOptions, Options, Page, Watcher, Write};
+use allot_store::{
+    Backend, Embedded, Entry, Error, ListOptions, Options, Page, Size, Watcher, Write,
+};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
@@ -46,6 +48,10 @@ impl Backend for Broken {
 
     fn counts(&self) -> Vec<(Arc<str>, usize)> {
         self.0.counts()
+    }
+
+    fn size(&self, collection: &str) -> Size {
+        self.0.size(collection)
     }
 }
 
