@@ -1,5 +1,7 @@
 //! Trust bundles and pod certificates: kinds of features that are off by default.
 
+mod requests;
+
 use std::time::{Duration, SystemTime};
 
 use allot_apiserver::Server;

@@ -5,6 +5,7 @@ use crate::registry::Builtin;
 mod certificate_signing_request;
 mod cluster_trust_bundle;
 mod pod_certificate_request;
+mod signature;
 
 /// The kinds of the group.
 pub(super) const KINDS: &[&Builtin] = &[

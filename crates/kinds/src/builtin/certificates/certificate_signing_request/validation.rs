@@ -9,6 +9,7 @@ use serde_json::Value;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer;
 
+use crate::builtin::certificates::signature::{self, SignatureError};
 use crate::request::Part;
 use crate::validate::{list, signer, text};
 
@@ -155,6 +156,8 @@ enum RequestError {
     Block,
     #[error("{0}")]
     Malformed(String),
+    #[error("{0}")]
+    Signature(#[from] SignatureError),
 }
 
 /// Checks that the base64 text contains only PEM certificates; empty is valid.
@@ -178,7 +181,7 @@ fn certificates(data: &str) -> Result<(), CertificateError> {
     }
 }
 
-/// Checks that the base64 text is a certificate signing request in PEM.
+/// Checks that the base64 text is a certificate signing request in PEM, which its key has signed.
 fn parse(request: &str) -> Result<(), RequestError> {
     let bytes = STANDARD.decode(request);
     let bytes = bytes.map_err(|_| RequestError::Block)?;
@@ -187,8 +190,14 @@ fn parse(request: &str) -> Result<(), RequestError> {
     if pem.label != "CERTIFICATE REQUEST" {
         return Err(RequestError::Block);
     }
-    let parsed = X509CertificationRequest::from_der(&pem.contents).map(drop);
-    parsed.map_err(|error| RequestError::Malformed(error.to_string()))
+    let (rest, parsed) = X509CertificationRequest::from_der(&pem.contents)
+        .map_err(|error| RequestError::Malformed(error.to_string()))?;
+    if !rest.is_empty() {
+        return Err(RequestError::Malformed(
+            "asn1: syntax error: trailing data".to_owned(),
+        ));
+    }
+    Ok(signature::check(&parsed)?)
 }
 
 fn conditions(conditions: &[Value], errors: &mut ErrorList) {

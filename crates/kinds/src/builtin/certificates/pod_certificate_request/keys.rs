@@ -15,7 +15,6 @@ const P256: &str = "1.2.840.10045.3.1.7";
 const P384: &str = "1.3.132.0.34";
 const P521: &str = "1.3.132.0.35";
 const ED25519: &str = "1.3.101.112";
-const ECDSA_SHA512: &str = "1.2.840.10045.4.3.4";
 
 /// A key of a type that requests may have.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -51,16 +50,8 @@ pub(super) fn bytes(spec: &Value, key: &str) -> Vec<u8> {
 pub(super) fn of_request(der: &[u8]) -> Result<Vec<u8>, Refused> {
     let request = parsed(der)?;
     let key = &request.certification_request_info.subject_pki;
-    let kind = kind(key)?;
-    let algorithm = request.signature_algorithm.algorithm.to_id_string();
-    let message = request.certification_request_info.raw;
-    let signature = &request.signature_value.data;
-    if kind == Kind::P521 && algorithm == ECDSA_SHA512 {
-        verify_p521(key, message, signature)?;
-    } else {
-        let algorithm = algorithm_of(kind, &algorithm).ok_or(Refused::Signature)?;
-        verify(algorithm, key, message, signature)?;
-    }
+    kind(key)?;
+    super::super::signature::check(&request).map_err(|_| Refused::Signature)?;
     Ok(key.raw.to_vec())
 }
 
@@ -103,21 +94,6 @@ fn verify(
         .map_err(|_| Refused::Signature)
 }
 
-/// As [`verify`], for the curve that ring does not have.
-fn verify_p521(
-    key: &SubjectPublicKeyInfo<'_>,
-    message: &[u8],
-    signature: &[u8],
-) -> Result<(), Refused> {
-    use p521::ecdsa::signature::Verifier as _;
-    let key = p521::ecdsa::VerifyingKey::from_sec1_bytes(&key.subject_public_key.data);
-    let key = key.map_err(|_| Refused::Malformed)?;
-    let signature = p521::ecdsa::Signature::from_der(signature);
-    let signature = signature.map_err(|_| Refused::Signature)?;
-    key.verify(message, &signature)
-        .map_err(|_| Refused::Signature)
-}
-
 fn kind(key: &SubjectPublicKeyInfo<'_>) -> Result<Kind, Refused> {
     if key.algorithm.algorithm.to_id_string() == ED25519 {
         return Ok(Kind::Ed25519);
@@ -142,20 +118,4 @@ fn kind(key: &SubjectPublicKeyInfo<'_>) -> Result<Kind, Refused> {
         Ok(_) => Err(Refused::Unknown),
         Err(_) => Err(Refused::Malformed),
     }
-}
-
-/// The algorithm of the signature of a request; for curve P-521 there is [`verify_p521`].
-fn algorithm_of(kind: Kind, id: &str) -> Option<&'static dyn VerificationAlgorithm> {
-    let algorithm: &'static dyn VerificationAlgorithm = match (kind, id) {
-        (Kind::Ed25519, ED25519) => &signature::ED25519,
-        (Kind::P256, "1.2.840.10045.4.3.2") => &signature::ECDSA_P256_SHA256_ASN1,
-        (Kind::P256, "1.2.840.10045.4.3.3") => &signature::ECDSA_P256_SHA384_ASN1,
-        (Kind::P384, "1.2.840.10045.4.3.2") => &signature::ECDSA_P384_SHA256_ASN1,
-        (Kind::P384, "1.2.840.10045.4.3.3") => &signature::ECDSA_P384_SHA384_ASN1,
-        (Kind::Rsa, "1.2.840.113549.1.1.11") => &signature::RSA_PKCS1_2048_8192_SHA256,
-        (Kind::Rsa, "1.2.840.113549.1.1.12") => &signature::RSA_PKCS1_2048_8192_SHA384,
-        (Kind::Rsa, "1.2.840.113549.1.1.13") => &signature::RSA_PKCS1_2048_8192_SHA512,
-        _ => return None,
-    };
-    Some(algorithm)
 }
