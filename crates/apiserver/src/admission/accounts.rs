@@ -6,13 +6,21 @@ use allot_store::ListOptions;
 use serde_json::{Value, json};
 
 use super::Admission;
-use super::{Attributes, forbidden};
-use crate::error::Result;
-use crate::object::{child_mut, generate_name, items_mut, text};
+use super::{Attributes, Operation, forbidden, is_whole_pod};
+use crate::error::{ApiError, Result};
+use crate::object::{child_mut, generate_name, items, items_mut, text};
+use crate::references;
 
 const ACCOUNTS: &str = "serviceaccounts";
-/// Pod fields that are set from the service account.
-const USED: [&str; 2] = ["automountServiceAccountToken", "imagePullSecrets"];
+/// What pods are given, and whether they may have other secrets than the account.
+const USED: [&str; 4] = [
+    "automountServiceAccountToken",
+    "imagePullSecrets",
+    "secrets",
+    "metadata.annotations",
+];
+/// The annotation of an account whose pods may have its own secrets only.
+const MOUNTABLE: &str = "kubernetes.io/enforce-mountable-secrets";
 /// The service account of pods that specify none; a controller creates it in every namespace.
 const DEFAULT: &str = "default";
 /// How long the creation of a pod waits until that controller has created the account. Upstream waits two seconds, which
@@ -32,11 +40,8 @@ pub(super) async fn admit(
     attributes: &Attributes<'_>,
     pod: &mut Value,
 ) -> Result<()> {
-    if crate::references::is_mirror(pod) {
-        return match mirror_fault(pod) {
-            Some(why) => Err(forbidden(attributes, why)),
-            None => Ok(()),
-        };
+    if references::is_mirror(pod) {
+        return check_mirror(attributes, pod);
     }
     let named = text(pod, &["spec", "serviceAccountName"]).to_owned();
     let name = if named.is_empty() { DEFAULT } else { &named };
@@ -46,11 +51,7 @@ pub(super) async fn admit(
         found => found,
     };
     let Some(account) = found else {
-        let why = format!(
-            "error looking up service account {}/{name}: serviceaccount {name:?} not found",
-            attributes.namespace
-        );
-        return Err(forbidden(attributes, &why));
+        return Err(not_found(attributes, name));
     };
     let spec = child_mut(pod, "spec");
     spec.insert("serviceAccountName".to_owned(), name.into());
@@ -70,38 +71,139 @@ pub(super) async fn admit(
     Ok(())
 }
 
-/// What a node's own pod may not have: everything that the API would have to give it.
-fn mirror_fault(pod: &Value) -> Option<&'static str> {
-    let spec = &pod["spec"];
-    if !text(spec, &["serviceAccountName"]).is_empty() {
-        return Some("a mirror pod may not reference service accounts");
+fn not_found(attributes: &Attributes<'_>, name: &str) -> ApiError {
+    let namespace = attributes.namespace;
+    let why = format!(
+        "error looking up service account {namespace}/{name}: serviceaccount {name:?} not found"
+    );
+    forbidden(attributes, &why)
+}
+
+/// Refuses what webhooks and policies have made of a new pod, and secrets that its account does not permit, also for new
+/// ephemeral containers.
+///
+/// # Errors
+/// 403, or 500 for ephemeral containers, as upstream.
+pub(super) async fn check(
+    core: &Admission,
+    attributes: &Attributes<'_>,
+    pod: &Value,
+) -> Result<()> {
+    let ephemeral = attributes.resource.is("", "pods")
+        && attributes.operation == Operation::Update
+        && attributes.subresource == "ephemeralcontainers";
+    if !ephemeral && !is_whole_pod(attributes, Operation::Create) {
+        return Ok(());
     }
-    let volumes = || spec["volumes"].as_array().into_iter().flatten();
-    let sources = || {
-        let projected = volumes().map(|volume| &volume["projected"]["sources"]);
-        projected.filter_map(Value::as_array).flatten()
+    if !ephemeral && references::is_mirror(pod) {
+        return check_mirror(attributes, pod);
+    }
+    let name = text(pod, &["spec", "serviceAccountName"]);
+    if name.is_empty() {
+        if !accounts_are_made(core).await? {
+            return Ok(());
+        }
+        let why = format!(
+            "no service account specified for pod {}/{}",
+            attributes.namespace, attributes.name
+        );
+        return Err(forbidden(attributes, &why));
+    }
+    let Some(account) = account(core, attributes.namespace, name).await? else {
+        return Err(not_found(attributes, name));
     };
-    let containers = ["initContainers", "containers"].map(|key| spec[key].as_array());
-    let from_secret = containers.into_iter().flatten().flatten().any(|container| {
-        let env = container["env"].as_array().into_iter().flatten();
-        let mut whole = container["envFrom"].as_array().into_iter().flatten();
-        whole.any(|from| from["secretRef"].is_object())
-            || env
-                .into_iter()
-                .any(|it| it["valueFrom"]["secretKeyRef"].is_object())
-    });
-    if from_secret
-        || volumes().any(|volume| volume["secret"].is_object())
-        || sources().any(|source| source["secret"].is_object())
-        || spec["imagePullSecrets"]
-            .as_array()
-            .is_some_and(|it| !it.is_empty())
-    {
-        return Some("a mirror pod may not reference secrets");
+    if !limits_secrets(&account) {
+        return Ok(());
     }
-    sources()
-        .any(|source| source["serviceAccountToken"].is_object())
-        .then_some("a mirror pod may not use ServiceAccountToken volume projections")
+    match foreign_secret(&account, name, pod, ephemeral) {
+        None => Ok(()),
+        Some(why) if ephemeral => Err(ApiError::unknown(why)),
+        Some(why) => Err(forbidden(attributes, &why)),
+    }
+}
+
+/// Whether the pods of an account may have its own secrets only.
+fn limits_secrets(account: &Value) -> bool {
+    let wanted = account["metadata"]["annotations"][MOUNTABLE].as_str();
+    // The spellings that Go's `strconv.ParseBool` reads as true.
+    wanted.is_some_and(|it| ["1", "t", "T", "TRUE", "true", "True"].contains(&it))
+}
+
+/// The first secret of a pod, or of its ephemeral containers, that its account does not name. As upstream, projected
+/// volumes and those of drivers are not looked at.
+fn foreign_secret(account: &Value, name: &str, pod: &Value, ephemeral: bool) -> Option<String> {
+    let named = |list: &str, secret: &str| {
+        let mut known = items(&account[list]).iter();
+        known.any(|it| it["name"] == secret)
+    };
+    let foreign = |secret: &str| !named("secrets", secret);
+    let spec = &pod["spec"];
+    let lists: &[(&str, &str)] = match ephemeral {
+        true => &[("ephemeralContainers", "ephemeral container")],
+        false => &[
+            ("initContainers", "init container"),
+            ("containers", "container"),
+        ],
+    };
+    if !ephemeral {
+        for volume in items(&spec["volumes"]) {
+            let secret = text(volume, &["secret", "secretName"]);
+            if volume["secret"].is_object() && foreign(secret) {
+                return Some(format!(
+                    "volume with secret.secretName=\"{secret}\" is not allowed because service account {name} does not reference that secret"
+                ));
+            }
+        }
+    }
+    for (list, word) in lists {
+        for container in items(&spec[*list]) {
+            let whose = text(container, &["name"]);
+            let refused = |what: String, secret: &str| {
+                Some(format!(
+                    "{word} {whose} with {what} referencing secret.secretName=\"{secret}\" is not allowed because service account {name} does not reference that secret"
+                ))
+            };
+            for variable in items(&container["env"]) {
+                let from = &variable["valueFrom"]["secretKeyRef"];
+                let secret = text(from, &["name"]);
+                if from.is_object() && foreign(secret) {
+                    let variable = text(variable, &["name"]);
+                    return refused(format!("envVar {variable}"), secret);
+                }
+            }
+            for from in items(&container["envFrom"]) {
+                let secret = text(from, &["secretRef", "name"]);
+                if from["secretRef"].is_object() && foreign(secret) {
+                    return refused("envFrom".to_owned(), secret);
+                }
+            }
+        }
+    }
+    if ephemeral {
+        return None;
+    }
+    let pulls = items(&spec["imagePullSecrets"]).iter().enumerate();
+    let mut pulls = pulls.map(|(index, it)| (index, text(it, &["name"])));
+    let (index, secret) = pulls.find(|(_, secret)| !named("imagePullSecrets", secret))?;
+    Some(format!(
+        "imagePullSecrets[{index}].name=\"{secret}\" is not allowed because service account {name} does not reference that imagePullSecret"
+    ))
+}
+
+/// Refuses what a node's own pod may not have: everything that the API would have to give it.
+fn check_mirror(attributes: &Attributes<'_>, pod: &Value) -> Result<()> {
+    let volumes = items(&pod["spec"]["volumes"]).iter();
+    let mut sources = volumes.flat_map(|volume| items(&volume["projected"]["sources"]));
+    let why = if !text(pod, &["spec", "serviceAccountName"]).is_empty() {
+        "a mirror pod may not reference service accounts"
+    } else if references::secrets(pod).next().is_some() {
+        "a mirror pod may not reference secrets"
+    } else if sources.any(|source| source["serviceAccountToken"].is_object()) {
+        "a mirror pod may not use ServiceAccountToken volume projections"
+    } else {
+        return Ok(());
+    };
+    Err(forbidden(attributes, why))
 }
 
 /// The account; that of a new namespace may still be on its way.

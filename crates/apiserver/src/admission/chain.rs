@@ -165,6 +165,9 @@ pub async fn validate(
     if enabled(core, Plugin::LimitRanger) {
         limits::check(core, attributes, object).await?;
     }
+    if enabled(core, Plugin::ServiceAccount) {
+        accounts::check(core, attributes, object).await?;
+    }
     if is_whole_pod(attributes, Operation::Create) && enabled(core, Plugin::RuntimeClass) {
         pods::overhead(core, attributes, object).await?;
     }

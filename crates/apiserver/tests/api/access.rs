@@ -1,5 +1,6 @@
 //! Authentication, authorization and escalation.
 
+mod accounts;
 mod aggregation;
 mod depth;
 mod dial;
