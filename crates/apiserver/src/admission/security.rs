@@ -2,17 +2,14 @@
 
 mod checks;
 pub(crate) mod metrics;
+mod namespace;
 
-use std::collections::BTreeMap;
-
-use allot_apimachinery::Status;
 use allot_apimachinery::field::{Error, ErrorList, Path};
-use allot_apimachinery::gvk::GroupKind;
 use serde_json::Value;
 
-use self::checks::{Pod, details, findings, reasons};
+use self::checks::{Pod, details, findings};
 use super::Admission;
-use super::{Attributes, Operation, forbidden, stored_in};
+use super::{Attributes, Operation, forbidden};
 use crate::config::pod_security::{Level, Policy, Standard, version};
 use crate::error::Result;
 use crate::object::text;
@@ -76,7 +73,7 @@ pub(super) async fn check(
         return Ok(());
     }
     if attributes.resource.rules.is_namespace {
-        return check_namespace(core, attributes, object, warnings).await;
+        return namespace::check(core, attributes, object, warnings).await;
     }
     let Some(pod) = pod_of(attributes, object) else {
         return Ok(());
@@ -206,121 +203,4 @@ fn changes(old: &Value, new: &Value) -> bool {
         same.is_none_or(|old| old["image"] != it["image"])
     });
     differ("containers") || differ("initContainers") || new_helper
-}
-
-/// Rejects invalid labels, and warns about existing pods that violate a new level.
-async fn check_namespace(
-    core: &Admission,
-    attributes: &Attributes<'_>,
-    namespace: &Value,
-    warnings: &Warnings,
-) -> Result<()> {
-    if !attributes.subresource.is_empty() {
-        return Ok(());
-    }
-    let configured = &core.config.admission.pod_security;
-    let (policy, errors) = Policy::of(namespace, &configured.defaults);
-    let before = attributes
-        .old
-        .map(|old| Policy::of(old, &configured.defaults));
-    let known = before.as_ref().is_some_and(|(_, old)| *old == errors);
-    if !errors.is_empty() && !known {
-        let kind = GroupKind::new("", "Namespace");
-        return Err(Status::invalid(&kind, attributes.name, &errors).into());
-    }
-    let is_exempt = configured.namespaces.iter().any(|it| it == attributes.name);
-    let new = policy.enforce;
-    if let Some((old, _)) = &before {
-        let relaxed = new.minor == old.enforce.minor && new.level <= old.enforce.level;
-        if new.level == Level::Privileged || relaxed {
-            return Ok(());
-        }
-    }
-    if is_exempt {
-        warn_of_exemption(
-            &policy,
-            &configured.defaults,
-            namespace,
-            attributes.name,
-            warnings,
-        );
-        return Ok(());
-    }
-    // A namespace that is new has no pods.
-    if before.is_none() {
-        return Ok(());
-    }
-    // By violation: the first pod and the number of pods.
-    let mut wrong: BTreeMap<String, (String, usize)> = BTreeMap::new();
-    for pod in stored_in(core, "pods", attributes.name).await? {
-        let shown = Pod {
-            metadata: &pod["metadata"],
-            spec: &pod["spec"],
-        };
-        let class = text(&pod, &["spec", "runtimeClassName"]);
-        if configured.runtime_classes.iter().any(|it| it == class) {
-            continue;
-        }
-        let found = findings(new.level, new.minor, shown);
-        if !found.is_empty() {
-            let name = text(&pod, &["metadata", "name"]);
-            let entry = wrong
-                .entry(reasons(&found))
-                .or_insert_with(|| (name.to_owned(), 0));
-            entry.1 += 1;
-        }
-    }
-    if wrong.is_empty() {
-        return Ok(());
-    }
-    warnings.add(format!(
-        "existing pods in namespace \"{}\" violate the new PodSecurity enforce level \"{new}\"",
-        attributes.name
-    ));
-    let mut texts: Vec<String> = wrong
-        .into_iter()
-        .map(|(why, (name, count))| match count {
-            1 => format!("{name}: {why}"),
-            2 => format!("{name} (and 1 other pod): {why}"),
-            _ => format!("{name} (and {} other pods): {why}", count - 1),
-        })
-        .collect();
-    texts.sort_unstable();
-    texts.into_iter().for_each(|text| warnings.add(text));
-    Ok(())
-}
-
-/// The labels of a namespace that is left out have no effect.
-fn warn_of_exemption(
-    policy: &Policy,
-    defaults: &Policy,
-    namespace: &Value,
-    name: &str,
-    warnings: &Warnings,
-) {
-    let standards = [
-        ("enforce", policy.enforce),
-        ("audit", policy.audit),
-        ("warn", policy.warn),
-    ];
-    let is_privileged = |(_, standard): &(&str, Standard)| standard.level == Level::Privileged;
-    if standards.iter().all(is_privileged) || policy == defaults {
-        return;
-    }
-    let labels = &namespace["metadata"]["labels"];
-    let is_set = |mode: &str| {
-        let level = &labels[format!("{PREFIX}{mode}")];
-        !level.is_null() || !labels[format!("{PREFIX}{mode}-version")].is_null()
-    };
-    let shown = standards
-        .iter()
-        .filter(|it| !is_privileged(it) && is_set(it.0));
-    let shown: Vec<String> = shown
-        .map(|(mode, standard)| format!("{mode}={standard}"))
-        .collect();
-    warnings.add(format!(
-        "namespace {} is exempt from Pod Security, and the policy ({}) will be ignored",
-        allot_apimachinery::quote::quote(name),
-        shown.join(", ")
-    ));
 }
