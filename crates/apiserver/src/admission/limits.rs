@@ -211,11 +211,8 @@ fn bounds(item: &Value, kind: &str, resources: &Resources, errors: &mut Complain
     }
     for (name, ratio) in amounts(&item["maxLimitRequestRatio"]) {
         let text = format!("{name} max limit to request ratio per {kind} is {ratio}");
-        let given = |amounts: &Amounts| {
-            let amount = amounts.get(&name).map(Quantity::milli_value);
-            amount.filter(|amount| *amount != 0)
-        };
-        let (Some(request), limit) = (given(requests), given(limits)) else {
+        let (request, limit) = comparable(requests.get(&name), limits.get(&name), &ratio);
+        let Some(request) = request else {
             errors.push(format!(
                 "{text}, but no request is specified or request is 0"
             ));
@@ -249,6 +246,21 @@ fn minima(item: &Value, kind: &str, resources: &Resources, errors: &mut Complain
     }
 }
 
+/// Request and limit as numbers that can be compared, without those that are zero. Upstream's
+/// `requestLimitEnforcedValues`: in thousandths, unless that is too large for 64 bits.
+fn comparable(
+    request: Option<&Quantity>,
+    limit: Option<&Quantity>,
+    ratio: &Quantity,
+) -> (Option<i64>, Option<i64>) {
+    const MOST: i64 = i64::MAX / 1000;
+    let all = [request, limit, Some(ratio)];
+    let fine = all.into_iter().flatten().all(|it| it.value() <= MOST);
+    let number = |it: &Quantity| if fine { it.milli_value() } else { it.value() };
+    let number = |it: Option<&Quantity>| it.map(number).filter(|it| *it != 0);
+    (number(request), number(limit))
+}
+
 /// A claim of a volume has no limits.
 fn claim_bounds(item: &Value, kind: &str, resources: &Resources, errors: &mut Complaints) {
     minima(item, kind, resources, errors);
@@ -261,5 +273,39 @@ fn claim_bounds(item: &Value, kind: &str, resources: &Resources, errors: &mut Co
             }
             Some(_) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(request: &str, limit: &str, refused: bool) {
+        let item = json!({"type": "Container", "maxLimitRequestRatio": {"memory": "2"}});
+        let own = Resources {
+            requests: amounts(&json!({"memory": request})),
+            limits: amounts(&json!({"memory": limit})),
+        };
+        let mut errors = Complaints::default();
+        bounds(&item, "Container", &own, &mut errors);
+        assert_eq!(
+            !errors.texts.is_empty(),
+            refused,
+            "{request} {limit}: {:?}",
+            errors.texts
+        );
+    }
+
+    /// Amounts that are too large in thousandths were taken for equal ones.
+    #[test]
+    fn regression_the_ratio_of_very_large_amounts_is_checked() {
+        check("1Gi", "2Gi", false);
+        check("1Gi", "3Gi", true);
+        check("16Pi", "32Pi", false);
+        check("16Pi", "64Pi", true);
+        check("1", "16Pi", true);
+        check("500m", "1", false);
     }
 }
