@@ -199,3 +199,70 @@ fn the_path_may_be_a_file_or_nothing() {
     std::fs::write(&file, POD).unwrap();
     assert_eq!(read(&file, "n1").unwrap().pods.len(), 1);
 }
+
+/// Files that would take all memory, the stack, or forever.
+#[test]
+fn a_manifest_that_grows_or_never_ends_is_a_fault() {
+    let mut laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for level in 1..40 {
+        let before = format!("*a{}, ", level - 1).repeat(9);
+        laughs += &format!("a{level}: &a{level} [{before}]\n");
+    }
+    let deep =
+        |open: &str, close: &str| format!("{}{}", open.repeat(100_000), close.repeat(100_000));
+    let nested =
+        |inner: &str| POD.replace("  name: web\n", &format!("  name: web\n  x: {inner}\n"));
+    for text in [
+        format!("{laughs}{POD}"),
+        "&a [*a]".to_owned(),
+        "&a {b: *a}".to_owned(),
+        format!("{POD}x: &x\n  y: *x\n"),
+        "*nothing".to_owned(),
+        deep("[", "]"),
+        deep("{\"a\":", "}"),
+        deep("- ", ""),
+        nested(&deep("[", "]")),
+        "\0".repeat(1000),
+        "---\n".repeat(100_000),
+        format!("{POD}---\n{POD}"),
+        "? ".repeat(100_000),
+        "!!binary ".repeat(10_000),
+    ] {
+        let shown: String = text.chars().take(40).collect();
+        assert!(parsed(&text).is_err(), "{shown}");
+    }
+}
+
+/// A manifest may be a link, as those of mounted config maps are, and a link may lead anywhere.
+#[test]
+fn links_lead_to_files_or_to_faults() {
+    use std::os::unix::fs::symlink;
+
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    std::fs::create_dir(path(".data")).unwrap();
+    std::fs::write(path(".data/web.yaml"), POD).unwrap();
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    let fifo = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, path(".data/pipe"), fifo, mode, 0).unwrap();
+    for (name, to) in [
+        ("good", ".data/web.yaml"),
+        ("loop", "loop"),
+        ("nowhere", "missing"),
+        ("pipe", ".data/pipe"),
+        ("self", "."),
+        ("zero", "/dev/zero"),
+        ("random", "/dev/urandom"),
+    ] {
+        symlink(to, path(name)).unwrap();
+    }
+    let read = read(directory.path(), "n1").unwrap();
+    let found: Vec<String> = read.pods.iter().map(full_name).collect();
+    assert_eq!(found, ["default/web-n1"]);
+    let faults: Vec<&str> = read
+        .faults
+        .keys()
+        .filter_map(|it| it.file_name()?.to_str())
+        .collect();
+    assert_eq!(faults, ["loop", "pipe", "random", "self", "zero"]);
+}
