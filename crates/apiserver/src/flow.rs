@@ -23,6 +23,7 @@ use crate::identity::MASTERS;
 use crate::limits::Limits;
 use crate::object::meta;
 use crate::request::{Incoming, is_long_running};
+use crate::shares::owner;
 use crate::state::ServerState;
 
 mod dangling;
@@ -40,7 +41,7 @@ use estimate::Width;
 use metrics::{Counted, Metrics};
 use retry::Refused;
 use rules::{Level, Rules, Schema};
-use seats::{Arrival, Refusal, Running, Seats};
+use seats::{Arrival, Refusal, Running, Seats, Sender};
 use watches::Watches;
 
 pub use seat::Seat;
@@ -176,9 +177,21 @@ impl FlowControl {
         };
         counted.estimated.observe(width.seats as f64);
         match self.seat(request, schema, level, width).await {
-            Ok(seat) => {
+            Ok(given) => {
                 counted.dispatched.inc();
-                Ok(seat)
+                let executed = match watch {
+                    true => &counted.begun,
+                    false => &counted.executed,
+                };
+                Ok(given.map_or(Seat::Free, |running| {
+                    Seat::Level(Taken {
+                        control: self.clone(),
+                        running,
+                        after: width.after,
+                        since: Instant::now(),
+                        executed: executed.clone(),
+                    })
+                }))
             }
             Err(reason) => {
                 self.metrics.refused(&level.name, &schema.name, reason);
@@ -211,22 +224,27 @@ impl FlowControl {
         }
     }
 
+    /// The seats of a request, when it is its turn; none if its level is exempt.
     async fn seat(
         self: &Arc<Self>,
         request: &Incoming,
         schema: &Schema,
         level: &Level,
         width: Width,
-    ) -> Result<Seat, Refusal> {
+    ) -> Result<Option<Running>, Refusal> {
         let Some(id) = level.id else {
-            return Ok(Seat::Free);
+            return Ok(None);
         };
         let flow = (&*schema.name, schema.flow(&request.info, &request.user));
-        let flow = self.hasher.hash_one(flow);
+        let sender = Sender {
+            flow: self.hasher.hash_one(flow),
+            user: self.hasher.hash_one(&request.user.name),
+            owner: self.hasher.hash_one(owner(&request.user)),
+        };
         let (ticket, started) = {
             let mut state = self.state.lock();
-            match state.seats.arrive(id, flow, width.seats, self.now()) {
-                Arrival::Start(running) => return Ok(self.taken(running, width.after)),
+            match state.seats.arrive(id, sender, width.seats, self.now()) {
+                Arrival::Start(running) => return Ok(Some(running)),
                 Arrival::Refuse(reason) => return Err(reason),
                 Arrival::Wait(ticket) => {
                     let (sender, started) = oneshot::channel();
@@ -251,18 +269,9 @@ impl FlowControl {
         self.metrics
             .waited(&level.name, &schema.name, started, seconds);
         match result {
-            Ok(Ok(running)) => Ok(self.taken(running, width.after)),
+            Ok(Ok(running)) => Ok(Some(running)),
             _ => Err(Refusal::TimeOut),
         }
-    }
-
-    fn taken(self: &Arc<Self>, running: Running, after: Duration) -> Seat {
-        let control = self.clone();
-        Seat::Level(Taken {
-            control,
-            running,
-            after,
-        })
     }
 
     /// Counts a watch until the returned value is dropped; `None` for other requests.
@@ -345,7 +354,8 @@ impl FlowControl {
 
     /// Sets the metrics that are read at the moment of a scrape.
     pub fn report(&self) {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
+        state.seats.sync(self.now());
         self.metrics.set(state.seats.numbers());
     }
 }

@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
+use allot_store::Size;
+
 use super::watches::{Watches, exact};
 use crate::request::Incoming;
 use crate::state::ServerState;
 
-/// Objects that a list reads for one seat. Upstream counts 100 kB per seat, and at most ten for lists from memory; here
-/// all lists are.
-const OBJECTS_PER_SEAT: usize = 100;
+/// What a list holds in memory for one seat, in bytes, as upstream.
+const BYTES_PER_SEAT: usize = 100_000;
+/// What a list holds at most, in bytes. Upstream's bound of lists from memory, which are streamed; here all lists are.
+const MOST_BYTES: usize = 1_000_000;
 /// Watches that receive a change for one seat, as upstream.
 const WATCHES_PER_SEAT: usize = 10;
 /// How long a watch is thought to work on an event, as upstream.
@@ -30,8 +33,16 @@ impl Width {
         after: Duration::ZERO,
     };
 
-    fn seats(seats: usize) -> Self {
-        Width { seats, ..Self::ONE }
+    /// The width of a list of at most `limit` objects. Upstream's `seatsBasedOnObjectSize`: the objects are thought to
+    /// have the average size of their collection.
+    fn listed(stored: Size, limit: usize, most: usize) -> Self {
+        let average = stored.bytes.div_ceil(stored.entries.max(1));
+        let read = limit.min(stored.entries).saturating_mul(average);
+        let seats = read.min(MOST_BYTES).div_ceil(BYTES_PER_SEAT);
+        Width {
+            seats: seats.clamp(1, most.max(1)),
+            ..Self::ONE
+        }
     }
 
     /// The width of a change that this many watches receive. A few cost nothing; the work of many takes at most `most`
@@ -69,30 +80,53 @@ pub(super) fn width(
         }
         _ => false,
     };
-    // One that names a single object reads that alone.
-    if !lists || most <= 1 || !info.name.is_empty() || exact(request, "metadata.name").is_some() {
+    if !lists || most <= 1 {
         return Width::ONE;
     }
     let registry = core.registry.load();
     let Some(resource) = registry.get(&info.group, &info.resource) else {
         return Width::ONE;
     };
-    let counts = core.backend.counts();
-    let stored = counts
-        .iter()
-        .find(|(name, _)| **name == *resource.collection);
-    let stored = stored.map_or(0, |(_, count)| *count);
+    // One that names a single object reads that alone.
+    let single = !info.name.is_empty() || exact(request, "metadata.name").is_some();
     let limit = query.get("limit").and_then(|limit| limit.parse().ok());
-    let read = limit
-        .filter(|limit| *limit > 0)
-        .unwrap_or(stored)
-        .min(stored);
-    Width::seats(read.div_ceil(OBJECTS_PER_SEAT).clamp(1, most))
+    let limit = match limit.filter(|limit| *limit > 0) {
+        _ if single => 1,
+        limit => limit.unwrap_or(usize::MAX),
+    };
+    Width::listed(core.backend.size(&resource.collection), limit, most)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_takes_more_the_larger_its_objects_are() {
+        for (entries, bytes, limit, most, seats) in [
+            (0, 0, usize::MAX, 10, 1),
+            (10_000, 1, usize::MAX, 10, 1),
+            (500, 50_000, usize::MAX, 10, 1),
+            (500, 100_001, usize::MAX, 10, 2),
+            // 500 pods of 2.5 kB.
+            (100_000, 250_000_000, 500, 10, 10),
+            (100_000, 250_000_000, 100, 10, 3),
+            (100_000, 250_000_000, 1, 10, 1),
+            (100_000, 250_000_000, usize::MAX, 10, 10),
+            // No more than a list from memory takes, and no more than the level allows.
+            (100_000, usize::MAX, usize::MAX, 100, 10),
+            (100_000, 250_000_000, usize::MAX, 3, 3),
+            // One large object: upstream counts its size as well.
+            (1, 350_000, 1, 10, 4),
+        ] {
+            let width = Width::listed(Size { entries, bytes }, limit, most);
+            let wanted = Width {
+                seats,
+                ..Width::ONE
+            };
+            assert_eq!(width, wanted, "{entries} objects of {bytes} bytes");
+        }
+    }
 
     #[test]
     fn a_change_takes_more_the_more_watches_there_are() {

@@ -7,7 +7,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use super::seats::{Numbers, Refusal};
+use super::seats::{Numbers, Refusal, Timing};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Level {
@@ -39,10 +39,27 @@ struct Dropped {
     request_kind: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Phase {
+    phase: &'static str,
+    priority_level: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Executed {
+    priority_level: String,
+    flow_schema: String,
+    r#type: &'static str,
+}
+
 /// Counters of a schema: looked up once, not with every request.
 pub(super) struct Counted {
     pub(super) dispatched: Counter,
     pub(super) estimated: Histogram,
+    /// Seconds of watches until they have begun.
+    pub(super) begun: Histogram,
+    /// Seconds of other requests.
+    pub(super) executed: Histogram,
 }
 
 /// The numbers of flow control. Cloning shares them.
@@ -59,6 +76,11 @@ pub struct Metrics {
     executing: Family<Level, Gauge>,
     waiting: Family<Level, Gauge>,
     waiting_seats: Family<Level, Gauge>,
+    current: Family<Level, Gauge>,
+    executed: Family<Executed, Histogram>,
+    seat_use: Family<Phase, Timing, fn() -> Timing>,
+    request_use: Family<Phase, Timing, fn() -> Timing>,
+    demand: Family<Level, Timing, fn() -> Timing>,
     dropped: Family<Dropped, Counter>,
 }
 
@@ -70,7 +92,12 @@ fn histogram() -> Histogram {
 
 /// Upstream's buckets: up to the most seats that a request takes there.
 fn widths() -> Histogram {
-    Histogram::new([1.0, 2.0, 4.0, 10.0, 100.0])
+    Histogram::new([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 100.0])
+}
+
+/// To show what a level has counted.
+fn no_time() -> Timing {
+    Timing::new(&[])
 }
 
 impl Metrics {
@@ -88,6 +115,11 @@ impl Metrics {
             executing: Family::default(),
             waiting: Family::default(),
             waiting_seats: Family::default(),
+            current: Family::default(),
+            executed: Family::new_with_constructor(histogram),
+            seat_use: Family::new_with_constructor(no_time),
+            request_use: Family::new_with_constructor(no_time),
+            demand: Family::new_with_constructor(no_time),
             dropped: Family::default(),
         };
         registry.register(
@@ -126,6 +158,31 @@ impl Metrics {
             metrics.waiting_seats.clone(),
         );
         registry.register(
+            "apiserver_flowcontrol_current_limit_seats",
+            "Seats that a priority level can have now",
+            metrics.current.clone(),
+        );
+        registry.register(
+            "apiserver_flowcontrol_request_execution_seconds",
+            "Time that requests have had their seats; of a watch, until it has begun",
+            metrics.executed.clone(),
+        );
+        registry.register(
+            "apiserver_flowcontrol_priority_level_seat_utilization",
+            "Observations, at the end of every nanosecond, of the part of a priority level's seats that is in use",
+            metrics.seat_use.clone(),
+        );
+        registry.register(
+            "apiserver_flowcontrol_priority_level_request_utilization",
+            "Observations, at the end of every nanosecond, of requests that run or wait, as a part of their limit",
+            metrics.request_use.clone(),
+        );
+        registry.register(
+            "apiserver_flowcontrol_demand_seats",
+            "Observations, at the end of every nanosecond, of the seats that a priority level could use, as a part of its own",
+            metrics.demand.clone(),
+        );
+        registry.register(
             "apiserver_flowcontrol_nominal_limit_seats",
             "Seats of a priority level's own",
             metrics.nominal.clone(),
@@ -159,9 +216,19 @@ impl Metrics {
             priority_level: level.to_owned(),
             flow_schema: schema.to_owned(),
         };
+        let executed = |r#type| Executed {
+            priority_level: level.to_owned(),
+            flow_schema: schema.to_owned(),
+            r#type,
+        };
+        // One after the other: what a family gives is locked to the end of the statement.
+        let begun = self.executed.get_or_create(&executed("watch")).clone();
+        let executed = self.executed.get_or_create(&executed("regular")).clone();
         Counted {
             dispatched: self.dispatched.get_or_create(&flow).clone(),
             estimated: self.estimated.get_or_create(&flow).clone(),
+            begun,
+            executed,
         }
     }
 
@@ -195,6 +262,23 @@ impl Metrics {
             let label = Level {
                 priority_level: level.name.to_string(),
             };
+            let phase = |phase| Phase {
+                phase,
+                priority_level: level.name.to_string(),
+            };
+            let (executing, waiting) = (phase("executing"), phase("waiting"));
+            let usage = &level.usage;
+            self.seat_use.get_or_create(&executing).show(&usage.seats);
+            self.request_use
+                .get_or_create(&executing)
+                .show(&usage.executing);
+            self.request_use
+                .get_or_create(&waiting)
+                .show(&usage.waiting);
+            self.demand.get_or_create(&label).show(&usage.demand);
+            self.current
+                .get_or_create(&label)
+                .set(number(level.current));
             self.nominal
                 .get_or_create(&label)
                 .set(number(level.nominal));

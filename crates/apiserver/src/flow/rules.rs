@@ -12,10 +12,6 @@ use crate::request::RequestInfo;
 
 /// The schema and the level for requests that match no other.
 const CATCH_ALL: &str = "catch-all";
-/// Most seats of one request, as in kube-apiserver.
-const MOST_SEATS: usize = 10;
-/// The share of a level that one request may take at most.
-const SHARE_OF_LEVEL: f64 = 0.15;
 
 /// The method that distinguishes the flows of a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -204,14 +200,9 @@ impl Rules {
         seats: &mut Seats,
     ) -> Self {
         let specs = level_specs(levels, total);
-        let most = |spec: &LevelSpec| {
-            let hand = spec.queuing.map_or(1, |queuing| queuing.hand.max(1));
-            let share = (spec.nominal as f64 * SHARE_OF_LEVEL).ceil() as usize;
-            share.min(spec.nominal / hand).clamp(1, MOST_SEATS)
-        };
         let most: Vec<(Arc<str>, usize)> = specs
             .iter()
-            .map(|spec| (spec.name.clone(), most(spec)))
+            .map(|spec| (spec.name.clone(), spec.widest()))
             .collect();
         let ids = seats.configure(specs);
         let levels: Vec<Level> = levels

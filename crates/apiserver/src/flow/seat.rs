@@ -1,8 +1,9 @@
 //! What a request has of a priority level: a place in a queue, then seats. Dropped, it passes them on.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use prometheus_client::metrics::histogram::Histogram;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::FlowControl;
@@ -24,11 +25,15 @@ pub struct Taken {
     pub(super) running: Running,
     /// How long the seats are taken after the request has been answered.
     pub(super) after: Duration,
+    pub(super) since: Instant,
+    /// The metric that receives how long the request has had its seats.
+    pub(super) executed: Histogram,
 }
 
 impl Drop for Taken {
     fn drop(&mut self) {
         let (control, running, after) = (self.control.clone(), self.running, self.after);
+        self.executed.observe(self.since.elapsed().as_secs_f64());
         match tokio::runtime::Handle::try_current() {
             Ok(runtime) if !after.is_zero() => {
                 runtime.spawn(async move {

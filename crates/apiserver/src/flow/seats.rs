@@ -8,16 +8,20 @@
 //!
 //! Borrowing differs from upstream, which moves limits between levels every ten seconds by past demand. Here a level
 //! may use seats beyond its own while their owners do not need them: seats that a level does not lend are kept free for
-//! it, and a request within the seats of its own level comes before those that borrow.
+//! it, and a request within the seats of its own level comes before those that borrow. And no user takes all seats of a
+//! level ([`holders`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+mod holders;
 mod level;
 #[cfg(test)]
 mod tests;
+mod timing;
 
-use level::{GUESS, Level, Waiting};
+use level::{GUESS, Level, Next, Waiting};
+pub use timing::{Timing, Use};
 
 /// A level as configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +36,20 @@ pub struct LevelSpec {
     pub borrowable: usize,
     /// Queues; without, what does not fit is refused.
     pub queuing: Option<Queuing>,
+}
+
+/// Most seats of one request, as in kube-apiserver.
+const MOST_SEATS: usize = 10;
+/// The share of a level that one request may take at most.
+const SHARE_OF_LEVEL: f64 = 0.15;
+
+impl LevelSpec {
+    /// Most seats of one request.
+    pub fn widest(&self) -> usize {
+        let hand = self.queuing.map_or(1, |queuing| queuing.hand.max(1));
+        let share = (self.nominal as f64 * SHARE_OF_LEVEL).ceil() as usize;
+        share.min(self.nominal / hand).clamp(1, MOST_SEATS)
+    }
 }
 
 /// `limitResponse.queuing` of a priority level: requests that get no seat wait in queues by shuffle sharding (KEP
@@ -49,6 +67,17 @@ pub struct Queuing {
 /// An identifier that does not change while the level exists.
 pub type LevelId = u32;
 
+/// Where a request comes from, as hashes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Sender {
+    /// The flow, by the distinguisher of the FlowSchema: it chooses the queues.
+    pub flow: u64,
+    /// The user.
+    pub user: u64,
+    /// The user, or the namespace of a service account.
+    pub owner: u64,
+}
+
 /// A request that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket {
@@ -61,6 +90,7 @@ pub struct Ticket {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Running {
     level: LevelId,
+    sender: Sender,
     queue: Option<usize>,
     seats: usize,
     started: f64,
@@ -100,7 +130,7 @@ impl Refusal {
 }
 
 /// What a level has at the moment, for metrics.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Numbers {
     /// The name of the PriorityLevelConfiguration, the label of the metrics.
     pub name: Arc<str>,
@@ -110,6 +140,8 @@ pub struct Numbers {
     pub lower: usize,
     /// The most that it can have.
     pub upper: usize,
+    /// What it can have now.
+    pub current: usize,
     /// Seats in use.
     pub used: usize,
     /// Requests that run.
@@ -118,6 +150,8 @@ pub struct Numbers {
     pub waiting: usize,
     /// Seats that the waiting requests need.
     pub waiting_seats: usize,
+    /// The same over time.
+    pub usage: Use,
 }
 
 /// All levels.
@@ -169,18 +203,22 @@ impl Seats {
     }
 
     /// A request arrives.
-    pub fn arrive(&mut self, id: LevelId, flow: u64, seats: usize, now: f64) -> Arrival {
-        let waiting = self.waiting;
+    pub fn arrive(&mut self, id: LevelId, sender: Sender, seats: usize, now: f64) -> Arrival {
+        let others_wait = self.ready();
+        let free = self.free(id);
         let Some(level) = self.levels.get_mut(&id) else {
             return Arrival::Refuse(Refusal::ConcurrencyLimit);
         };
         level.sync(now);
         let seats = seats.clamp(1, level.spec.nominal.max(1));
-        let queue = level.spec.queuing.map(|queuing| level.deal(queuing, flow));
+        let queue = level
+            .spec
+            .queuing
+            .map(|queuing| level.deal(queuing, sender.flow));
         let own = level.used + seats <= level.spec.nominal;
-        let first = level.waiting == 0 && (own || waiting == 0);
-        if first && self.fits(id, seats) {
-            return Arrival::Start(self.start(id, queue, seats, now));
+        let first = level.ready(free) == 0 && (own || !others_wait);
+        if first && level.may_start(sender, free) && self.fits(id, seats) {
+            return Arrival::Start(self.start(id, sender, queue, seats, now));
         }
         let Some(level) = self.levels.get_mut(&id) else {
             return Arrival::Refuse(Refusal::ConcurrencyLimit);
@@ -193,7 +231,12 @@ impl Seats {
         }
         self.next_ticket += 1;
         let ticket = self.next_ticket;
-        level.enqueue(index, Waiting { ticket, seats });
+        let waiting = Waiting {
+            ticket,
+            sender,
+            seats,
+        };
+        level.enqueue(index, waiting);
         self.waiting += 1;
         Arrival::Wait(Ticket {
             id: ticket,
@@ -210,6 +253,7 @@ impl Seats {
         level.sync(now);
         self.kept -= level.kept(level.used);
         level.used -= running.seats;
+        level.holders.give_back(running.sender, running.seats);
         level.executing -= 1;
         self.kept += level.kept(level.used);
         self.used -= running.seats;
@@ -240,13 +284,7 @@ impl Seats {
         let Some(place) = queue.waiting.iter().position(|it| it.ticket == ticket.id) else {
             return false;
         };
-        level.change_queue(ticket.queue, |queue| {
-            if let Some(waiting) = queue.waiting.remove(place) {
-                queue.waiting_seats -= waiting.seats;
-            }
-        });
-        level.waiting -= 1;
-        level.waiting_seats = level.queues.iter().map(|queue| queue.waiting_seats).sum();
+        level.leave(ticket.queue, place, |_| {});
         self.waiting -= 1;
         true
     }
@@ -258,24 +296,25 @@ impl Seats {
         }
         // Requests within the seats of their level first; among them, and then among the others, the level with the
         // smallest share of its nominal seats.
-        let mut candidates: Vec<(bool, f64, LevelId, usize, usize)> = Vec::new();
+        let mut candidates: Vec<(bool, f64, LevelId, Next)> = Vec::new();
         for (id, level) in &self.levels {
             if level.waiting > 0
-                && let Some((queue, seats)) = level.first()
+                && let Some(next) = level.first(self.free(*id))
             {
-                let borrows = level.used + seats > level.spec.nominal;
+                let borrows = level.used + next.seats > level.spec.nominal;
                 let share = level.used as f64 / level.spec.nominal.max(1) as f64;
-                candidates.push((borrows, share, *id, queue, seats));
+                candidates.push((borrows, share, *id, next));
             }
         }
         candidates.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
         let mut owners_wait = false;
-        for (borrows, _, id, queue, seats) in candidates {
+        for (borrows, _, id, next) in candidates {
+            let seats = next.seats;
             if borrows && owners_wait {
                 return None;
             }
             if self.fits(id, seats) {
-                return self.start_waiting(id, queue, seats, now);
+                return self.start_waiting(id, next, now);
             }
             let limit = self.levels.get(&id).map_or(0, Level::most);
             let used = self.levels.get(&id).map_or(0, |level| level.used);
@@ -288,32 +327,18 @@ impl Seats {
         None
     }
 
-    fn start_waiting(
-        &mut self,
-        id: LevelId,
-        index: usize,
-        seats: usize,
-        now: f64,
-    ) -> Option<(u64, Running)> {
+    fn start_waiting(&mut self, id: LevelId, next: Next, now: f64) -> Option<(u64, Running)> {
+        let (index, seats) = (next.queue, next.seats);
         let level = self.levels.get_mut(&id)?;
         level.sync(now);
-        let mut first = None;
         // In one step: a queue that is empty in between would lose its place in virtual time.
-        level.change_queue(index, |queue| {
-            first = queue.waiting.pop_front();
-            if let Some(first) = &first {
-                queue.waiting_seats -= first.seats;
-                queue.run(seats);
-            }
-        });
-        let first = first?;
-        level.waiting -= 1;
-        level.waiting_seats -= first.seats;
+        let first = level.leave(index, next.place, |queue| queue.run(seats))?;
         level.robin = (index + 1) % level.queues.len();
         self.waiting -= 1;
-        self.occupy(id, seats);
+        self.occupy(id, first.sender, seats);
         let running = Running {
             level: id,
+            sender: first.sender,
             queue: Some(index),
             seats,
             started: now,
@@ -321,23 +346,32 @@ impl Seats {
         Some((first.ticket, running))
     }
 
-    fn start(&mut self, id: LevelId, queue: Option<usize>, seats: usize, now: f64) -> Running {
+    fn start(
+        &mut self,
+        id: LevelId,
+        sender: Sender,
+        queue: Option<usize>,
+        seats: usize,
+        now: f64,
+    ) -> Running {
         if let (Some(level), Some(index)) = (self.levels.get_mut(&id), queue) {
             level.change_queue(index, |queue| queue.run(seats));
         }
-        self.occupy(id, seats);
+        self.occupy(id, sender, seats);
         Running {
             level: id,
+            sender,
             queue,
             seats,
             started: now,
         }
     }
 
-    fn occupy(&mut self, id: LevelId, seats: usize) {
+    fn occupy(&mut self, id: LevelId, sender: Sender, seats: usize) {
         if let Some(level) = self.levels.get_mut(&id) {
             self.kept -= level.kept(level.used);
             level.used += seats;
+            level.holders.take(sender, seats);
             level.executing += 1;
             self.kept += level.kept(level.used);
             self.used += seats;
@@ -349,27 +383,50 @@ impl Seats {
         let Some(level) = self.levels.get(&id) else {
             return false;
         };
-        let used = level.used + seats;
-        if level.spec.nominal == 0 && level.used == 0 {
-            // A level without nominal seats executes one request after the other.
-            return true;
-        }
-        let kept = self.kept - level.kept(level.used) + level.kept(used);
-        used <= level.most() && self.used + seats + kept <= self.total
+        // A level without nominal seats executes one request after the other.
+        level.spec.nominal == 0 && level.used == 0 || seats <= self.free(id)
+    }
+
+    /// The seats that the level may take now: all but those that other levels keep.
+    fn free(&self, id: LevelId) -> usize {
+        let Some(level) = self.levels.get(&id) else {
+            return 0;
+        };
+        let kept = self.kept - level.kept(level.used);
+        let free = self.total.saturating_sub(self.used + kept);
+        free.min(level.most().saturating_sub(level.used))
+    }
+
+    /// Some request waits for its turn, and not only for its user to give seats back.
+    fn ready(&self) -> bool {
+        let levels = self.levels.iter();
+        self.waiting > 0
+            && levels
+                .into_iter()
+                .any(|(id, it)| it.ready(self.free(*id)) > 0)
     }
 
     /// What the levels have at the moment.
     pub fn numbers(&self) -> impl Iterator<Item = Numbers> + '_ {
-        self.levels.values().map(|level| Numbers {
+        self.levels.iter().map(|(id, level)| Numbers {
             name: level.spec.name.clone(),
             nominal: level.spec.nominal,
             lower: level.spec.nominal - level.spec.lendable,
             upper: level.most().min(self.total),
+            current: level.used + self.free(*id),
             used: level.used,
             executing: level.executing,
             waiting: level.waiting,
             waiting_seats: level.waiting_seats,
+            usage: level.usage.clone(),
         })
+    }
+
+    /// Takes note of the time that has passed.
+    pub fn sync(&mut self, now: f64) {
+        for level in self.levels.values_mut() {
+            level.sync(now);
+        }
     }
 }
 

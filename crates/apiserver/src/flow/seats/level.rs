@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
-use super::{LevelSpec, Queuing};
+use super::holders::Holders;
+use super::timing::Use;
+use super::{LevelSpec, Queuing, Sender};
 
 /// Assumed duration of a running request, in seconds. As upstream.
 pub(super) const GUESS: f64 = 0.003;
@@ -11,6 +13,17 @@ const MOST_CARDS: usize = 64;
 
 pub(super) struct Waiting {
     pub(super) ticket: u64,
+    pub(super) sender: Sender,
+    pub(super) seats: usize,
+}
+
+/// The waiting request whose turn it is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Next {
+    pub(super) queue: usize,
+    /// Its place in the queue.
+    pub(super) place: usize,
+    /// The seats that it gets.
     pub(super) seats: usize,
 }
 
@@ -44,6 +57,8 @@ pub(super) struct Level {
     pub(super) waiting: usize,
     pub(super) waiting_seats: usize,
     pub(super) queues: Vec<Queue>,
+    pub(super) holders: Holders,
+    pub(super) usage: Use,
     pub(super) active_queues: usize,
     /// Work that each active queue would have been served if all of them were served at the same time.
     pub(super) virtual_time: f64,
@@ -61,6 +76,8 @@ impl Level {
             waiting: 0,
             waiting_seats: 0,
             queues: Vec::new(),
+            holders: Holders::default(),
+            usage: Use::default(),
             active_queues: 0,
             virtual_time: 0.0,
             synced: 0.0,
@@ -87,10 +104,30 @@ impl Level {
     pub(super) fn sync(&mut self, now: f64) {
         let passed = (now - self.synced).max(0.0);
         self.synced = now;
+        self.note_use(passed);
         if self.active_queues > 0 {
             let served = (self.used + self.waiting_seats).min(self.spec.nominal.max(1));
             self.virtual_time += passed * served as f64 / self.active_queues as f64;
         }
+    }
+
+    /// The level has been used like this for some time.
+    fn note_use(&self, seconds: f64) {
+        let part = |of: usize, all: usize| of as f64 / all.max(1) as f64;
+        let seats = self.spec.nominal;
+        let places = self
+            .spec
+            .queuing
+            .map_or(1, |it| it.queues.saturating_mul(it.length));
+        let usage = &self.usage;
+        usage
+            .seats
+            .pass(seconds, part(self.used, seats.max(self.used)));
+        usage.executing.pass(seconds, part(self.executing, seats));
+        usage.waiting.pass(seconds, part(self.waiting, places));
+        usage
+            .demand
+            .pass(seconds, part(self.used + self.waiting_seats, seats));
     }
 
     /// The emptiest of the queues that a flow may use.
@@ -134,30 +171,79 @@ impl Level {
     pub(super) fn enqueue(&mut self, index: usize, waiting: Waiting) {
         self.waiting += 1;
         self.waiting_seats += waiting.seats;
+        self.holders.wait(waiting.sender);
         self.change_queue(index, |queue| {
             queue.waiting_seats += waiting.seats;
             queue.waiting.push_back(waiting);
         });
     }
 
-    /// The queue whose first request would finish first, and the seats of that request.
-    pub(super) fn first(&self) -> Option<(usize, usize)> {
+    /// A request leaves a queue; `change` is what becomes of the queue at the same moment.
+    pub(super) fn leave(
+        &mut self,
+        index: usize,
+        place: usize,
+        change: impl FnOnce(&mut Queue),
+    ) -> Option<Waiting> {
+        let mut gone = None;
+        self.change_queue(index, |queue| {
+            gone = queue.waiting.remove(place);
+            if let Some(gone) = &gone {
+                queue.waiting_seats -= gone.seats;
+                change(queue);
+            }
+        });
+        let gone = gone?;
+        self.waiting -= 1;
+        self.waiting_seats -= gone.seats;
+        self.holders.leave(gone.sender);
+        Some(gone)
+    }
+
+    /// A request of this sender may take some of `free` seats.
+    pub(super) fn may_start(&self, sender: Sender, free: usize) -> bool {
+        let free = free.saturating_sub(self.spec.widest());
+        self.holders.may_start(sender, free)
+    }
+
+    /// The number of waiting requests that may start as soon as it is their turn.
+    pub(super) fn ready(&self, free: usize) -> usize {
+        if self.waiting == 0 {
+            return 0;
+        }
+        let free = free.saturating_sub(self.spec.widest());
+        self.waiting - self.holders.held_back(free)
+    }
+
+    /// The request that would finish first of those that may start and are the first of these in their queue.
+    pub(super) fn first(&self, free: usize) -> Option<Next> {
+        if self.ready(free) == 0 {
+            return None;
+        }
         let count = self.queues.len();
-        let mut best: Option<(f64, usize, usize)> = None;
+        // The level may have become smaller since a request arrived.
+        let most = self.spec.nominal.max(1);
+        let mut best: Option<(f64, Next)> = None;
         for offset in 0..count {
             let index = (self.robin + offset) % count;
             let queue = &self.queues[index];
-            let Some(first) = queue.waiting.front() else {
+            let mut waiting = queue.waiting.iter();
+            let Some(place) = waiting.position(|it| self.may_start(it.sender, free)) else {
                 continue;
             };
+            let first = &queue.waiting[place];
             let finish = queue.next + first.seats as f64 * GUESS;
-            if best.is_none_or(|(least, ..)| finish < least) {
-                best = Some((finish, index, first.seats));
+            if best.is_none_or(|(least, _)| finish < least) {
+                let seats = first.seats.min(most);
+                let next = Next {
+                    queue: index,
+                    place,
+                    seats,
+                };
+                best = Some((finish, next));
             }
         }
-        // The level may have become smaller since the request arrived.
-        let most = self.spec.nominal.max(1);
-        best.map(|(_, index, seats)| (index, seats.min(most)))
+        best.map(|(_, next)| next)
     }
 
     /// Seats that it may use at most.

@@ -4,6 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod holders;
+
 fn spec(name: &str, nominal: usize, lendable: usize, queues: usize) -> LevelSpec {
     LevelSpec {
         name: name.into(),
@@ -15,6 +17,15 @@ fn spec(name: &str, nominal: usize, lendable: usize, queues: usize) -> LevelSpec
             hand: 2.min(queues),
             length: 50,
         }),
+    }
+}
+
+/// A user with one flow.
+fn user(number: u64) -> Sender {
+    Sender {
+        flow: number,
+        user: number,
+        owner: number,
     }
 }
 
@@ -40,9 +51,15 @@ impl Fixture {
         }
     }
 
-    fn arrive(&mut self, level: &str, flow: u64, seats: usize) -> Arrival {
+    fn arrive(&mut self, level: &str, number: u64, seats: usize) -> Arrival {
+        self.arrive_from(level, user(number), seats)
+    }
+
+    fn arrive_from(&mut self, level: &str, sender: Sender, seats: usize) -> Arrival {
         self.now += 1e-4;
-        let arrival = self.seats.arrive(self.names[level], flow, seats, self.now);
+        let arrival = self
+            .seats
+            .arrive(self.names[level], sender, seats, self.now);
         match arrival {
             Arrival::Start(running) => self.running.push((0, running)),
             Arrival::Wait(ticket) => self.waiting.push(ticket),
@@ -97,6 +114,7 @@ impl Fixture {
                 .filter(|queue| queue.is_active())
                 .count();
             assert_eq!(active, level.active_queues);
+            assert_eq!(level.holders.sums(), (level.used, level.waiting));
         }
     }
 }
@@ -105,9 +123,9 @@ impl Fixture {
 fn a_level_without_queues_refuses_what_does_not_fit() {
     let mut fixture = Fixture::new(vec![spec("a", 2, 0, 0), spec("b", 2, 0, 0)]);
     assert!(matches!(fixture.arrive("a", 1, 1), Arrival::Start(_)));
-    assert!(matches!(fixture.arrive("a", 1, 1), Arrival::Start(_)));
+    assert!(matches!(fixture.arrive("a", 2, 1), Arrival::Start(_)));
     assert_eq!(
-        fixture.arrive("a", 1, 1),
+        fixture.arrive("a", 3, 1),
         Arrival::Refuse(Refusal::ConcurrencyLimit)
     );
     assert!(matches!(fixture.arrive("b", 1, 2), Arrival::Start(_)));
@@ -127,15 +145,16 @@ fn a_full_queue_refuses() {
 }
 
 #[test]
-fn one_flow_does_not_keep_another_waiting() {
+fn many_flows_do_not_keep_another_waiting() {
     let mut fixture = Fixture::new(vec![spec("a", 2, 0, 64)]);
-    for _ in 0..60 {
-        fixture.arrive("a", 7, 1);
+    // Each of these users is new, so that together they have all seats.
+    for number in 0..60 {
+        fixture.arrive("a", 7 + 64 * 63 * number, 1);
     }
     let Arrival::Wait(ticket) = fixture.arrive("a", 1_234_567, 1) else {
         panic!("the level is full");
     };
-    // Each queue of the other flow gets its turn at most once before.
+    // Each queue of the other flows gets its turn at most once before.
     let mut before = 0;
     while !fixture.finish(0).contains(&ticket.id()) {
         before += 1;
@@ -254,7 +273,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Arrive(first, flow, seats) => {
-                    let arrival = fixture.seats.arrive(fixture.names[level_name(first)], flow, seats, fixture.now);
+                    let arrival = fixture.seats.arrive(fixture.names[level_name(first)], user(flow), seats, fixture.now);
                     match arrival {
                         Arrival::Start(running) => fixture.running.push((0, running)),
                         Arrival::Wait(ticket) => fixture.waiting.push(ticket),
