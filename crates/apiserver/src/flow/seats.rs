@@ -399,11 +399,8 @@ impl Seats {
 
     /// Some request waits for its turn, and not only for its user to give seats back.
     fn ready(&self) -> bool {
-        let levels = self.levels.iter();
-        self.waiting > 0
-            && levels
-                .into_iter()
-                .any(|(id, it)| it.ready(self.free(*id)) > 0)
+        let mut levels = self.levels.iter();
+        self.waiting > 0 && levels.any(|(id, it)| it.ready(self.free(*id)) > 0)
     }
 
     /// What the levels have at the moment.

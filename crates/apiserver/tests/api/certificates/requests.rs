@@ -78,7 +78,7 @@ async fn who_approves_for_a_signer_approves_no_other() {
     let condition =
         |kind: &str| json!([{"type": kind, "status": "True", "reason": "x", "message": "x"}]);
     let mut asked = signing_request("example.org/other", request.der());
-    // Nobody approves a request by making it.
+    // A request is not approved by what it says of itself.
     asked["status"] = json!({"conditions": condition("Approved"), "certificate": ""});
     asked["spec"]["username"] = "admin".into();
     asked["spec"]["groups"] = json!(["system:masters"]);
