@@ -51,8 +51,7 @@ async fn deleted(owner: &'static str, phase: &'static str, only_finished: bool) 
     let writer = ClassicWriter::new(Client::new(service, "default"), served);
     let (pod, uid) = (Key::new("default", "p"), Uid::from("old"));
     writer.forget(&pod, &uid, only_finished).await;
-    let deleted = deleted.lock().clone();
-    deleted
+    deleted.lock().clone()
 }
 
 /// The pod was deleted and created anew before its negotiation was deleted: that of the new pod went, and its drivers answered
