@@ -172,16 +172,12 @@ async fn requests_for_keys_are_told_as_long_as_their_issuer_counts() {
     assert_eq!(found.len(), 3, "{found:?}");
     // An issuer that stays keeps its numbers; one that goes takes them with it.
     let same = issuer.configuration(&format!("{MAPPINGS}, claimValidationRules: []"));
-    server
-        .authenticate_again(same.as_bytes(), None)
-        .await
-        .unwrap();
+    let config = ReloadableConfig::Authentication { anonymous: None };
+    server.reload(&config, same.as_bytes()).await.unwrap();
     assert_eq!(lines(&server).await.len(), 3);
     let other = Issuer::start().await;
     let configuration = other.configuration(MAPPINGS);
-    server
-        .authenticate_again(configuration.as_bytes(), None)
-        .await
-        .unwrap();
+    let changed = server.reload(&config, configuration.as_bytes()).await;
+    changed.unwrap();
     assert_eq!(lines(&server).await, Vec::<String>::new());
 }
