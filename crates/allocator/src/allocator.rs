@@ -71,7 +71,7 @@ impl Allocator {
         self.policy = policy;
     }
 
-    /// An allocator that searches on every node anew.
+    /// An allocator that searches every node again.
     #[must_use]
     pub fn without_memory(mut self) -> Self {
         self.forgetful = true;

@@ -33,7 +33,7 @@ pub(crate) struct Pick {
     counted: bool,
 }
 
-/// What a selectability check found out, remembered per alternative and device.
+/// The result of a selectability check, remembered per alternative and device.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Known {
     Nothing,

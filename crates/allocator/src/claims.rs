@@ -89,7 +89,7 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Its namespace; empty if it is not known.
+    /// Its namespace; empty if it is unknown.
     pub(crate) fn namespace(&self) -> &str {
         let parts = self.shown.rsplit_once('/');
         parts.map_or("", |(namespace, _)| namespace)

@@ -161,7 +161,7 @@ impl Cluster {
         }
     }
 
-    /// Removes a slice. Does nothing if it is not known.
+    /// Removes a slice. Does nothing if it is unknown.
     pub fn remove(&mut self, slice_name: &str) {
         if let Some((id, gone)) = self.slices.remove(slice_name) {
             self.change_members(id, Some(&gone), None);

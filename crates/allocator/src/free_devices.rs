@@ -288,7 +288,7 @@ struct Set {
     free: u32,
     /// The size of the largest device, which is what counts as the whole.
     whole: u32,
-    /// The size of the largest device that can be had.
+    /// The size of the largest device that is available.
     largest: u32,
 }
 

@@ -290,7 +290,7 @@ impl PoolInfo {
         }
     }
 
-    /// The pool's fingerprint; `None` if it is not known.
+    /// The pool's fingerprint; `None` if it is unknown.
     pub(crate) fn fingerprint(&self) -> Option<&Fingerprint> {
         self.fingerprint.as_ref()
     }

@@ -20,7 +20,7 @@ pub use serving::SecureServing;
 /// of a large answer are long, and requests of others wait unseen meanwhile.
 const INPUT_AFTER: u32 = 16;
 
-/// Runs a component until it ends or the process is asked to stop; a second signal ends it without waiting.
+/// Runs a component until it ends or the process is told to stop; a second signal ends it without waiting.
 pub fn block_on<F, T>(component: impl FnOnce(CancellationToken) -> F) -> anyhow::Result<T>
 where
     F: Future<Output = anyhow::Result<T>>,
@@ -51,7 +51,7 @@ where
 /// The error of a command that was asked to stop before it had its answer.
 pub const INTERRUPTED: &str = "interrupted";
 
-/// Runs a command that only reads, until it has its answer or the process is asked to stop.
+/// Runs a command that only reads, until it has its answer or the process is told to stop.
 pub fn read<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     block_on(async move |shutdown| {
         tokio::select! {

@@ -94,7 +94,7 @@ impl Fields {
             .ok()?
             .to_zoned(zone.clone());
         let last_year = time.year() + YEARS;
-        // From the first field that does not fit on, the smaller ones begin anew.
+        // From the first field that does not fit on, the smaller ones begin again.
         let mut fresh = false;
         'again: while time.year() <= last_year {
             while !has(self.months, time.month()) {

@@ -58,7 +58,7 @@ pub(crate) async fn start(core: Arc<ServerState>) -> Result<()> {
         loop {
             match keepers.follow(from).await {
                 Ok(()) | Err(StoreError::Closed) => return,
-                // A watch that fell behind begins anew, with a list and a check of everything.
+                // A watch that fell behind begins again, with a list and a check of everything.
                 Err(error) => tracing::debug!(%error, "following APIServices"),
             }
             from = core.backend.revision();
@@ -245,7 +245,7 @@ impl Keepers {
     }
 }
 
-/// The next changes of a watch. Without extensions nothing is looked at; the watch goes on where they are now.
+/// The next changes of a watch. Without extensions nothing is looked at; the watch continues where they are now.
 async fn relevant(watcher: &mut Watcher, wanted: bool) -> Result<Vec<Arc<Event>>, StoreError> {
     let changes = watcher.changes().await?;
     Ok(if wanted { changes } else { Vec::new() })

@@ -40,7 +40,7 @@ pub struct Config {
     pub tokens: BTreeMap<String, User>,
     /// Issuers of bearer tokens that prove an identity, beside this server.
     pub token_issuers: Vec<Arc<TokenIssuer>>,
-    /// The webhook that is asked about bearer tokens which the server does not know.
+    /// The webhook that authenticates bearer tokens which the server does not know.
     pub token_webhook: Option<TokenWebhook>,
     /// Which requests without credentials get the identity `system:anonymous` instead of 401.
     pub anonymous: Anonymous,

@@ -49,7 +49,7 @@ struct Requests {
     active: usize,
     /// Whose they are. Those of strangers are not among them.
     owners: HashMap<Arc<str>, usize>,
-    /// It goes on as a stream, which ends by itself.
+    /// It continues as a stream, which ends by itself.
     upgraded: bool,
     /// When the last one ended, or the connection was opened.
     since: Instant,

@@ -44,7 +44,7 @@ impl Reach {
 
 /// Whether the address is one of this host, on whichever of its interfaces. To one of its own a host sends from that
 /// address itself. Binding a socket would tell less: with `ip_nonlocal_bind` a host can bind any address. If it cannot
-/// be found out, it may be one.
+/// be determined, it may be one.
 pub(crate) fn is_own(ip: IpAddr) -> bool {
     let ip = ip.to_canonical();
     if ip.is_loopback() {

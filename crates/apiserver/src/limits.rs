@@ -115,7 +115,7 @@ pub(crate) async fn until<F: Future>(deadline: Instant, work: F) -> F::Output {
 
 /// Whether the time of the request that this work is done for is over.
 ///
-/// Work that does not wait goes on after its client has been told that there was no time: loops whose length others
+/// Work that does not wait continues after its client has been told that there was no time: loops whose length others
 /// determine ask, or call [`checkpoint`].
 pub(crate) fn is_over() -> bool {
     DEADLINE

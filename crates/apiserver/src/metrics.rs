@@ -215,7 +215,7 @@ impl Metrics {
         self.requests.get_or_create(&labels).inc();
     }
 
-    /// Notes that a version was asked for that a release removes.
+    /// Records a request for a version that a release removes.
     pub fn deprecated(&self, info: &RequestInfo, removed: &str) {
         self.deprecated
             .get_or_create(&Deprecated::of(info, removed))

@@ -3,7 +3,7 @@
 /// A problem at a place of the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issue {
-    /// The position, in code points from the start; `None` if it is not known.
+    /// The position, in code points from the start; `None` if it is unknown.
     pub offset: Option<u32>,
     /// The text of the error, without its position.
     pub message: String,

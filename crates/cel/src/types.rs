@@ -48,7 +48,7 @@ pub enum Type {
     Object(Arc<str>),
     /// A parameter of a declaration.
     Param(Arc<str>),
-    /// A type that is still to be found out.
+    /// A type that is still to be determined.
     Var(u32),
 }
 

@@ -44,7 +44,7 @@ impl Authorities {
         })
     }
 
-    /// The identity that a chain proves at this time, and when that has to be found out anew.
+    /// The identity that a chain proves at this time, and when that has to be determined again.
     fn judge(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Verdict {
         Verdict {
             authorities: self.clone(),

@@ -117,7 +117,7 @@ pub(crate) fn seconds(time: UnixTime) -> i64 {
     i64::try_from(time.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// The certificate of an authority, and what is asked of it.
+/// The certificate of an authority, and what is required of it.
 #[derive(Debug)]
 struct Root {
     certificate: CertificateDer<'static>,

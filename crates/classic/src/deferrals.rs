@@ -68,7 +68,7 @@ impl Deferrals {
         waiting
     }
 
-    /// The claim is not allocated any longer: its next allocation is left to pods anew.
+    /// The claim is not allocated any longer: its next allocation is left to pods again.
     pub fn forget_claim(&mut self, claim: &Key) {
         self.over.remove(claim);
         self.pending.retain(|(other, _), _| other != claim);

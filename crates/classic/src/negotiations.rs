@@ -31,7 +31,7 @@ pub enum RetryReason {
     None,
     /// A driver answered.
     Answer,
-    /// The negotiation has to begin anew.
+    /// The negotiation has to begin again.
     Lost,
 }
 

@@ -410,7 +410,7 @@ impl Fixture {
             return skip("no earlier release of the driver is given: --earlier-command");
         };
         self.kill().await;
-        // It starts anew: no release has to read the state of a later one.
+        // It starts again: no release has to read the state of a later one.
         for file in self.state_files() {
             std::fs::remove_file(&file)
                 .or_else(|error| fail(format!("{}: {error}", file.display())))?;

@@ -213,7 +213,7 @@ struct Draining<'a, R> {
 }
 
 impl<R: FnMut(Progress)> Draining<'_, R> {
-    /// Taints the devices of slices that have no taint yet. A driver that still runs may write its slices anew; each time
+    /// Taints the devices of slices that have no taint yet. A driver that still runs may write its slices again; each time
     /// they are tainted again. Returns why the server does not accept a taint, if it refused one.
     async fn taint(&mut self, mine: &[Arc<Whole<ResourceSlice>>]) -> Result<Option<String>, Error> {
         let mut refusal = None;

@@ -162,7 +162,7 @@ async fn acquire(of: &Arc<Semaphore>) -> Result<tokio::sync::OwnedSemaphorePermi
     permit.ok().and_then(Result::ok).ok_or(Failed::Busy)
 }
 
-/// Session information for the page; the API server is asked, so that an invalid token is detected.
+/// Session information for the page; the API server is called, so that an invalid token is detected.
 async fn session(dashboard: &Dashboard, client: &kube::Client) -> Result<Value, Failed> {
     let served = match get(client, "/apis/resource.k8s.io").await {
         Ok(group) => group["versions"].clone(),

@@ -29,7 +29,7 @@ pub struct DeviceHealth {
     pub device: String,
     /// The health, or unknown.
     pub health: Health,
-    /// Seconds since the epoch at which the state was found out.
+    /// Seconds since the epoch at which the state was determined.
     pub updated: i64,
     /// After this many seconds without a report the kubelet sets the health to unknown; 0 means its default of 30. The
     /// SDK repeats the list in time for as long as the driver keeps the sender.

@@ -200,7 +200,7 @@ pub trait Driver: Send + Sync + 'static {
     }
 }
 
-/// Waits until the process is asked to terminate, by SIGTERM as from a kubelet, or by SIGINT; for
+/// Waits until the process is told to terminate, by SIGTERM as from a kubelet, or by SIGINT; for
 /// [`Plugin::wait_until`]. PID 1 of a container is not ended by these signals unless it waits for them.
 ///
 /// # Panics

@@ -1,5 +1,5 @@
 //! A driver whose API server is broken, or is another program: its calls end with an error, it asks at a bounded rate and reads a
-//! bounded amount, and it goes on by itself when the server is well again.
+//! bounded amount, and it continues by itself when the server is well again.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ enum Mode {
     Well,
     /// Every answer is this text.
     Text(&'static str),
-    /// Every answer begins with this text, and goes on with this chunk for ever.
+    /// Every answer begins with this text, and continues with this chunk for ever.
     Endless(&'static str, &'static str),
     /// Every request is refused with this code.
     Refused(u16),

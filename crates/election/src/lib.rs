@@ -205,7 +205,7 @@ impl Elector {
             .as_ref()
             .map_or(0, |seen| seen.until.saturating_sub(self.clock.millis()));
         match left {
-            // It has expired, and the attempt failed all the same.
+            // It has expired, and the attempt failed nevertheless.
             0 => pause,
             left => pause.min(Duration::from_millis(left)),
         }

@@ -5,7 +5,7 @@ use crate::digest::{Digest, InvalidDigest};
 /// The result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why an image cannot be had. The texts end up in events and in the status of containers, so that they name the image
+/// Why an image is not available. The texts end up in events and in the status of containers, so that they name the image
 /// or the entry that is at fault, and never repeat what a server sent beyond its error codes.
 ///
 /// Errors are cloned to all callers that wait for the same pull.
@@ -84,7 +84,7 @@ pub enum Error {
     Runtime {
         /// The runtime's message.
         message: String,
-        /// Whether the runtime did not answer, so that it may have done what it was asked for.
+        /// Whether the runtime did not answer, so that it may have done what was requested of it.
         unanswered: bool,
     },
     /// A fault of this program.

@@ -305,7 +305,7 @@ impl<S: Source> Manager<S> {
                     match recorded.await {
                         Ok(()) => End::Recorded,
                         Err(error) => {
-                            // Pods will have to show their credentials once more.
+                            // Pods will have to show their credentials again.
                             tracing::warn!(image = %reference, %error, "pull can not be recorded");
                             End::Undecided
                         }

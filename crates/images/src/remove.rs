@@ -20,7 +20,7 @@ const MOVED: &str = ".removed-";
 /// After this, what another process adds as fast as it is removed is left.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// Removes a file, or a directory with everything below it, without following links. What another process goes on adding for ten
+/// Removes a file, or a directory with everything below it, without following links. What another process keeps adding for ten
 /// minutes remains, and is an error.
 ///
 /// # Errors

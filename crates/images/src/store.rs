@@ -3,7 +3,7 @@
 //! ```text
 //! oci-layout, index.json    names of images, as other programs read them
 //! blobs/ALGORITHM/HEX       manifests, configurations and layers as they were sent
-//! ingest/                   blobs that are not complete; a later pull goes on where they end
+//! ingest/                   blobs that are not complete; a later pull continues where they end
 //! layers/DIFF-ID/fs         unpacked layers, with `report.json` beside
 //! leases/                   what is in use, by container or by a pull
 //! tmp/                      a directory for each process that has the store open

@@ -4,7 +4,7 @@
 //! A file has all that the API server knows of its kind: names, versions and subresources, and what differs from
 //! [`Rules::DEFAULT`](crate::registry::Rules::DEFAULT): preparation, validation, warnings, selectable fields, columns.
 //! What is long is in a folder of the kind's name. What several kinds share is in `validate`, `table`, `warnings`.
-//! Other modules name no kind; they read the rules of the resource at hand. To add a kind, write its file and add it to
+//! Other modules name no kind; they read the rules of the resource of the request. To add a kind, write its file and add it to
 //! `KINDS` of its group.
 
 use allot_model::features::{Features, Release};

@@ -41,7 +41,7 @@ pub(crate) enum Error {
     Plugin {
         /// Its type and name as libcni writes them.
         plugin: String,
-        /// What it was asked for.
+        /// What was requested of it.
         verb: &'static str,
         source: PluginError,
     },

@@ -99,7 +99,7 @@ struct KnownPod {
     stopped: bool,
 }
 
-/// What plugins are told when they connect.
+/// What plugins are sent when they connect.
 #[derive(Default)]
 struct Known {
     pods: BTreeMap<String, KnownPod>,
@@ -122,7 +122,7 @@ pub(crate) struct Nri {
     places: Arc<Semaphore>,
 }
 
-/// No plugin joins while this exists: each is told of a container's creation, its start and its updates as a whole, or else
+/// No plugin joins while this exists: each is notified of a container's creation, its start and its updates as a whole, or else
 /// finds the container among those that there are. As `BlockPluginSync` of upstream's runtime adaptation.
 #[must_use]
 pub(crate) struct PluginSyncBlock(#[expect(dead_code, reason = "held")] OwnedRwLockReadGuard<()>);
@@ -211,7 +211,7 @@ impl Nri {
         }
     }
 
-    /// Takes over the containers that an earlier agent has started. Plugins that connect are told of them.
+    /// Takes over the containers that an earlier agent has started. Plugins that connect are notified of them.
     pub(crate) fn adopt(self: &Arc<Self>, found: &[Found]) {
         for Found { running, .. } in found {
             let directory = self.config.root_dir.join("containers").join(&running.id);

@@ -56,7 +56,7 @@ pub(crate) struct Plugin {
     /// Whether it is connected.
     open: Connected,
     connected: AtomicBool,
-    /// Which of the classic versions it has, as far as was found out.
+    /// Which of the classic versions it has, as far as is known.
     version: AtomicUsize,
     /// Ends its background tasks.
     gone: tokio_util::sync::CancellationToken,

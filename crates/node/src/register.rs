@@ -60,7 +60,7 @@ impl Facts {
     }
 }
 
-/// Where a Node finds out about the machine.
+/// Where a Node learns about the machine.
 pub(crate) struct Machine {
     pub(crate) runtime: DynRuntime,
     /// That of the runtime and of the network of the pods, if they have one.

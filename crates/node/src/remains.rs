@@ -291,7 +291,7 @@ mod tests {
             &outside,
             &format!("{outside}/proc/self/root/containers/c"),
         ] {
-            // The shell goes on as the program that reads, with the arguments of a helper.
+            // The shell continues as the program that reads, with the arguments of a helper.
             let process = std::process::Command::new("sh")
                 .args(["-c", "read line; true", "node-shim", "run"])
                 .arg(root.join(path))

@@ -135,7 +135,7 @@ pub mod service_name {
     /// [`crate::dra_v1beta1`].
     pub const DRA_V1BETA1: &str = "v1beta1.DRAPlugin";
     /// [`crate::dra_v1alpha1`] to [`crate::dra_v1alpha4`]: a version of the plugin and not the name of a service.
-    /// Which service it has is found out by calling.
+    /// Which service it has is determined by calling.
     pub const DRA_CLASSIC: &str = "1.0.0";
     /// [`crate::dra_health_v1`].
     pub const HEALTH_V1: &str = "v1.DRAResourceHealth";

@@ -139,7 +139,7 @@ pub async fn change(
     }
 }
 
-/// Reads the claim in protobuf and puts it with the change; `None` if it cannot be had in protobuf.
+/// Reads the claim in protobuf and puts it with the change; `None` if it is not available in protobuf.
 async fn put(
     api: &Api<ResourceClaim>,
     target: Target<'_>,

@@ -41,7 +41,7 @@ impl Rejection {
         }
     }
 
-    /// The search gave up: it is not known whether the node fits.
+    /// The search gave up: it is unknown whether the node fits.
     pub fn inconclusive(plugin: Plugin, reason: impl Into<Cow<'static, str>>) -> Self {
         Self {
             code: Code::Inconclusive,
@@ -59,7 +59,7 @@ impl Rejection {
         }
     }
 
-    /// Whether the search gave up, so that it is not known whether the node fits.
+    /// Whether the search gave up, so that it is unknown whether the node fits.
     pub fn is_inconclusive(&self) -> bool {
         self.code == Code::Inconclusive
     }

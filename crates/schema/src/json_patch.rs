@@ -1,7 +1,7 @@
 //! JSON patches (RFC 6902) and JSON merge patches (RFC 7386), as lenient as upstream's library.
 //!
 //! Where the documents and that library differ, clients have come to rely on the library: an index may be negative and counts from the end,
-//! a replaced key need not exist, a missing value is null and equal to it, and a merge drops nulls below what it puts anew.
+//! a replaced key need not exist, a missing value is null and equal to it, and a merge drops nulls below what it puts again.
 
 use allot_apimachinery::interrupt;
 use serde_json::{Map, Value};

@@ -102,7 +102,7 @@ impl Rules {
 impl Node {
     /// The rules of `schema`; `shape` declares the value. They are two only under `allOf`, where schemas have no types.
     fn new(schema: &Structural, shape: &Structural, decl: Option<DeclType>, root: bool) -> Self {
-        // Each place declares its value anew: errors call its type by the same name everywhere.
+        // Each place declares its value again: errors call its type by the same name everywhere.
         let part = |sub: &Structural, shape: &Structural| {
             Node::new(sub, shape, decl::of(shape, "selfType"), shape.embedded)
         };

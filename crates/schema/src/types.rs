@@ -5,7 +5,7 @@
 //! embedded text.
 //!
 //! The file: `# package` opens a package, a line that starts with a name a type of it, an indented line a field of that type.
-//! A type line goes on with `gvk=group/version/kind`, `anygroup` (the type is served in every group), `atomic` (its map merges as a
+//! A type line continues with `gvk=group/version/kind`, `anygroup` (the type is served in every group), `atomic` (its map merges as a
 //! whole) and `is=type` (not an object). A field line is `name type` and then any of: `!N` required (N = its place in the published
 //! list), `*` pointer, `o` omitempty and `z` omitzero joined to one word, `#N` the protobuf number, `d=` its default as JSON, `t=` its own Go type name,
 //! `e=` its known values, joined by `|`, with `_` for blanks,

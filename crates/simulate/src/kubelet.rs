@@ -135,7 +135,7 @@ impl Simulation {
         self.note_change();
     }
 
-    /// A pod has run for its time. Its job goes on with the next.
+    /// A pod has run for its time. Its job continues with the next.
     pub(crate) fn pod_ends(&mut self, uid: &Uid) -> anyhow::Result<()> {
         let Some(number) = self.objects.pod(uid).map(|live| live.job) else {
             return Ok(());

@@ -25,10 +25,10 @@ mod load;
 const TIMERS_COUNT: Duration = Duration::from_secs(310);
 /// How long after the last change a pod on its way to a node may be late.
 const DEADLINES_COUNT: Duration = Duration::from_secs(24 * 3600);
-/// Attempts for each pod that waits that are made at one moment before time goes on: what goes round in a circle must not
+/// Attempts for each pod that waits that are made at one moment before time advances: what goes round in a circle must not
 /// stop it.
 const ATTEMPTS_AT_ONCE: usize = 16;
-/// How long it goes on then.
+/// How long it continues then.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// So many pods more are drawn than are placed, and no more.
@@ -121,7 +121,7 @@ impl Simulation {
     pub fn new(mut config: Config, options: Options, cluster: Vec<Value>) -> anyhow::Result<Self> {
         config.sources = Sources::replayable();
         for profile in &mut config.profiles {
-            // How long a search takes depends on the machine. It is bounded by its steps all the same.
+            // How long a search takes depends on the machine. It is bounded by its steps nevertheless.
             profile.dynamic_resources.filter_timeout = None;
         }
         if !config.features.enabled(Feature::DRADeviceTaints) {

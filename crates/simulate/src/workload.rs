@@ -46,7 +46,7 @@ pub struct Arrival {
     pub duration: Option<Duration>,
     /// Its priority, where that is not the draft's.
     pub priority: Option<i32>,
-    /// The number of the job that goes on with another pod when this one has ended.
+    /// The number of the job that continues with another pod when this one has ended.
     pub job: Option<u32>,
 }
 

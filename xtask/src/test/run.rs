@@ -28,7 +28,7 @@ const LIMITS: Limits = Limits {
     silence: Duration::from_secs(600),
 };
 
-/// Tests that take longer by design: the simulations go through as many seeds as they are asked for, the conformance kit
+/// Tests that take longer by design: the simulations go through as many seeds as they are given, the conformance kit
 /// is tried with a hundred drivers.
 const LONG: &[(&str, Duration)] = &[
     (

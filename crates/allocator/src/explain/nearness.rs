@@ -109,7 +109,7 @@ fn reach<O: Observer>(attempt: &Attempt<'_, O>, id: u32, work: &mut usize) -> (b
 }
 
 impl Alternative {
-    /// Whether class and request select a device, as far as that can be found out.
+    /// Whether class and request select a device, as far as that can be determined.
     fn selects(&self, device: &Device) -> bool {
         let mut selectors = self.class.selectors.iter().chain(&self.selectors);
         selectors.all(|s| s.matches(&device.cel).unwrap_or_default())

@@ -127,7 +127,7 @@ fn what_is_free_in_pieces_is_wasted_for_what_needs_more() {
     };
     // The sizes up to four units; eight could never be had.
     assert_eq!(free_devices(0).fragmentation(), (0, 4000 * 6));
-    // Four at once cannot be had.
+    // Four at once are not available.
     assert_eq!(free_devices(1).fragmentation(), (3000, 3000 * 6));
     // Nor two.
     assert_eq!(free_devices(3).fragmentation(), (2000, 1000 * 6));

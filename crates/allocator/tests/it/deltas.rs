@@ -1,4 +1,4 @@
-//! A model that was kept by deltas is the model of what there is now, whatever happened before.
+//! A model that was kept by deltas is the model of what exists now, whatever happened before.
 
 use std::collections::BTreeMap;
 

@@ -25,7 +25,7 @@ pub struct Args {
     /// File that tells whose tokens prove an identity, and for which paths requests may be anonymous (apiserver.config.k8s.io/v1)
     #[arg(long, value_name = "FILE")]
     authentication_config: Option<PathBuf>,
-    /// Kubeconfig of a server that is asked about bearer tokens which this server does not know
+    /// Kubeconfig of a server that authenticates bearer tokens unknown to this one
     #[arg(long, value_name = "FILE")]
     authentication_token_webhook_config_file: Option<PathBuf>,
     /// Version of the TokenReview that the webhook is sent, v1 or v1beta1

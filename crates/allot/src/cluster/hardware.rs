@@ -42,7 +42,7 @@ pub(super) fn read(args: &mut Args) -> anyhow::Result<Option<Fleet>> {
         counted <= most,
         "--hardware is for {counted} nodes, {most} are possible"
     );
-    // One node is what there is without a flag.
+    // One node is what exists without a flag.
     if args.nodes == 1 {
         args.nodes = counted.max(1);
     }

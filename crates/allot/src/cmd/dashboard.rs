@@ -63,7 +63,7 @@ enum How {
     Token,
 }
 
-/// Runs the command until it is asked to stop.
+/// Runs the command until it is told to stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let tls = match (&args.tls_cert_file, &args.tls_private_key_file) {
         (Some(chain), Some(key)) => Some(Arc::new(Certificate::load(chain, key)?)),
@@ -101,7 +101,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         // The page reports this too, and retries; but the terminal is read first.
         tokio::spawn(async move {
             match client.apiserver_version().await {
-                // A server that refuses its version answers all the same.
+                // A server that refuses its version answers nevertheless.
                 Ok(_) | Err(kube::Error::Api(_)) => {}
                 Err(error) => eprintln!("warning: {:#}", super::snapshot::api_error(error)),
             }

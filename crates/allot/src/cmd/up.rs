@@ -65,7 +65,7 @@ impl Args {
     }
 }
 
-/// Runs the cluster until it is asked to stop.
+/// Runs the cluster until it is told to stop.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.detach && !args.detached {
         return detach::run(&args.shown()).map(|()| ExitCode::SUCCESS);

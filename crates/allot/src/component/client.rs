@@ -340,7 +340,7 @@ fn is_anywhere() -> bool {
 /// It cannot be read, or is no kubeconfig; the message names it.
 pub fn read_kubeconfig(path: &Path) -> anyhow::Result<Kubeconfig> {
     let cannot = || format!("cannot read kubeconfig {}", path.display());
-    // The library names the file once more, and quotes it twice.
+    // The library names the file again, and quotes it twice.
     std::fs::File::open(path).with_context(cannot)?;
     Kubeconfig::read_from(path).with_context(cannot)
 }

@@ -121,7 +121,7 @@ pod default/p2 fits on no node beside its gang
     assert!(told.starts_with(expected), "{told}");
     assert_eq!(told.matches("2 nodes: ").count(), 1, "{told}");
 
-    // What it waits for, and what there is to do.
+    // What it waits for, and what exists to do.
     std::fs::write(&file, gang(4, 3, "one")).expect("written");
     let expected = "\
 pod default/p0 goes to no node: waiting for minCount pods from a gang to appear in scheduling queue (GangScheduling)

@@ -205,7 +205,7 @@ impl Cluster {
             "spec": {
                 "terminationGracePeriodSeconds": 0,
                 "resourceClaims": [{"name": "nic", "resourceClaimTemplateName": "lab-nic"}],
-                // The second one has no claim, and is in the network of the pod all the same.
+                // The second one has no claim, and is in the network of the pod nevertheless.
                 "containers": [container("first", json!([{"name": "nic"}])), container("second", json!([]))],
             },
         });

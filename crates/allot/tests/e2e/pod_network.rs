@@ -1,5 +1,5 @@
 //! Pods with addresses of their own on the bridge of `allot up`: an admission webhook in a pod is reached by its service, the API
-//! server is reached by pods, a killed cluster goes on, and nothing is left at the end.
+//! server is reached by pods, a killed cluster continues, and nothing is left at the end.
 
 use std::net::IpAddr;
 use std::path::Path;

@@ -146,7 +146,7 @@ pub(super) struct Mutation {
 }
 
 impl Mutation {
-    /// Runs the mutating policies and webhooks; returns whether the whole chain must run once more. The second run
+    /// Runs the mutating policies and webhooks; returns whether the whole chain must run again. The second run
     /// includes only those with a reinvocation policy after which the object has changed.
     ///
     /// # Errors
@@ -181,7 +181,7 @@ impl Mutation {
         }
         limits::checkpoint().await;
         if changed {
-            // What they answered is decoded anew, and does not tell an empty list from none.
+            // What they answered is decoded again, and does not tell an empty list from none.
             crate::empties::sent(Vec::new());
         }
         Ok(changed && !again)

@@ -14,7 +14,7 @@ use crate::object::{at, items, text};
 use crate::webhook::{Reviewer, excerpt};
 
 const VERSION: &str = "imagepolicy.k8s.io/v1alpha1";
-/// What keys of annotations contain that the webhook is told of.
+/// What keys of annotations contain that the webhook is sent.
 const ANNOTATIONS: &str = ".image-policy.k8s.io/";
 /// What keys in the audit log begin with.
 const NOTES: &str = "imagepolicywebhook.image-policy.k8s.io/";
@@ -22,7 +22,7 @@ const NOTES: &str = "imagepolicywebhook.image-policy.k8s.io/";
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The number of answers that are kept, as upstream.
 const MOST_KEPT: usize = 1024;
-/// Larger answers, in bytes, are asked for each time.
+/// Larger answers, in bytes, are requested each time.
 const LARGEST_KEPT: usize = 8 << 10;
 
 /// The webhook and its answers.

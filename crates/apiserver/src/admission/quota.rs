@@ -148,7 +148,7 @@ fn refuse(attributes: &Attributes<'_>, exceeded: quota::Exceeded) -> ApiError {
 /// What the write adds to a quota, if the quota is about the object.
 ///
 /// # Errors
-/// 403 if the object has to state more, or it is not known how much is in use.
+/// 403 if the object has to state more, or it is unknown how much is in use.
 fn concerns<'a>(
     quota: &Value,
     attributes: &Attributes<'_>,

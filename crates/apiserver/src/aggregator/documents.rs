@@ -2,7 +2,7 @@
 //! older one.
 //!
 //! They are read apart from the checks whether the service answers: a service that takes its time for them, or sends what
-//! cannot be used, is available all the same. What was read last stays until there is something better.
+//! cannot be used, is available nevertheless. What was read last stays until there is something better.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

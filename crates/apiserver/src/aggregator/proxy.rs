@@ -107,7 +107,7 @@ fn outgoing(
             .collect(),
         false => pairs.into(),
     };
-    // Written anew from what was authorized, so that it cannot be read as anything else.
+    // Written again from what was authorized, so that it cannot be read as anything else.
     let uri = target(&request.info.path, &pairs);
     *outgoing.uri_mut() = uri.parse().map_err(|error| wrong(&error))?;
     let configured = core.config.front_proxy.headers.as_ref();

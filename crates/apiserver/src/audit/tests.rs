@@ -386,7 +386,7 @@ async fn the_mode_of_impersonation_is_told() {
     assert_eq!(last["authenticationMetadata"], metadata);
 }
 
-/// Large answers are made while they are sent, and are in the log all the same.
+/// Large answers are made while they are sent, and are in the log nevertheless.
 #[tokio::test]
 async fn answers_that_are_streamed_are_told() {
     let directory = tempfile::tempdir().unwrap();

@@ -105,7 +105,7 @@ impl Authenticator {
         self.issuers.replace(issuers).await
     }
 
-    /// The identity behind a token and the audiences it is meant for. A webhook is asked about tokens that the server does not know.
+    /// The identity behind a token and the audiences it is meant for. A webhook authenticates tokens that the server does not know.
     ///
     /// `audiences` are those that the caller accepts; the API server's own if empty.
     ///

@@ -20,7 +20,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const MOST_CALLS: usize = 128;
 /// The size of an identity, in bytes. Larger ones would not fit into headers for extension API servers.
 pub(super) const LARGEST: usize = 64 << 10;
-/// Larger ones are asked for each time: thousands are kept.
+/// Larger ones are requested each time: thousands are kept.
 const LARGEST_KEPT: usize = 8 << 10;
 
 /// A webhook that knows tokens.
@@ -72,7 +72,7 @@ impl TokenWebhook {
     /// whose names are `own`.
     ///
     /// # Errors
-    /// What is told in a token review; empty if the webhook says no more than that the token is none.
+    /// The error in a token review; empty if the webhook gives no reason.
     pub(super) async fn identity(
         &self,
         core: &ServerState,

@@ -18,10 +18,10 @@ use crate::state::ServerState;
 use crate::webhook::{Reviewer, excerpt};
 
 const GROUP: &str = "authorization.k8s.io";
-/// Requests whose attributes, which the client chooses, are longer together are asked about each time, as upstream.
+/// Requests whose attributes, which the client chooses, are longer together are sent to the webhook each time, as upstream.
 const LONGEST_KEPT: usize = 10_000;
 
-/// A webhook that is asked for authorization.
+/// A webhook that authorizes requests.
 pub(super) struct Webhook {
     options: Arc<WebhookOptions>,
     reviewer: Reviewer,

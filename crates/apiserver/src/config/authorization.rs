@@ -25,11 +25,11 @@ pub enum AuthorizationMode {
     AlwaysDeny,
     /// A file of policies.
     Abac(Arc<Policies>),
-    /// Another server is asked.
+    /// Another server decides.
     Webhook(Arc<WebhookOptions>),
 }
 
-/// How a webhook is asked for authorization.
+/// How a webhook authorizes requests.
 #[derive(Debug)]
 pub struct WebhookOptions {
     /// Its name in metrics and logs.
@@ -44,9 +44,9 @@ pub struct WebhookOptions {
     pub authorized_ttl: Duration,
     /// How long any other answer is kept; zero: not at all.
     pub unauthorized_ttl: Duration,
-    /// Requests about which the webhook cannot be asked are denied; otherwise the next authorizer is asked.
+    /// Requests are denied when the webhook cannot be called; otherwise the next authorizer decides.
     pub denies_on_error: bool,
-    /// The requests about which it is asked.
+    /// The requests for which it is called.
     pub conditions: Conditions,
 }
 

@@ -23,7 +23,7 @@ pub struct FrontProxy {
 pub struct RequestHeaders {
     /// CA certificates (PEM) that sign the client certificates of proxies.
     pub ca: String,
-    /// Common names of proxies; any if there are none.
+    /// Common names of proxies; any if empty.
     pub allowed_names: Vec<String>,
     /// Headers with the user name: the first that there is counts.
     pub username: Vec<HeaderName>,

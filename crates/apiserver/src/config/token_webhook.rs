@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::authorization::ReviewVersion;
 use super::kubeconfig::Kubeconfig;
 
-/// How a webhook is asked about bearer tokens.
+/// How a webhook authenticates bearer tokens.
 #[derive(Debug, Clone)]
 pub struct TokenWebhook {
     /// Where it is, and how the server proves itself to it.

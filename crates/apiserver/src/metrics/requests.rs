@@ -37,7 +37,7 @@ pub(super) struct Timed {
     component: &'static str,
 }
 
-/// A version that has an end and was asked for.
+/// A requested version that a release removes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct Deprecated {
     group: String,

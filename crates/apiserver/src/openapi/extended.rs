@@ -69,7 +69,7 @@ pub(crate) fn served_by(core: &ServerState, request: &Incoming) -> Option<Arc<Ex
     found.described.newer.is_some().then_some(found.extension)
 }
 
-/// The part in the older format of an extension that has no other, if its document is the one that is asked for.
+/// The part in the older format of an extension that has no other, if its document is the requested one.
 pub(super) fn converted(core: &ServerState, name: &str) -> Option<Arc<Document>> {
     let described = all(core).remove(name)?.described;
     match described.newer {

@@ -166,7 +166,7 @@ pub(super) fn validate_options(query: &Query, watch: bool) -> Result<()> {
         .map(|value| !matches!(value, "false" | "0" | ""));
     let mut matching = matching;
     if watch && initial.is_none() && matching.is_empty() && matches!(version, "" | "0") {
-        // A watch from no version begins with what there is.
+        // A watch from no version begins with what exists.
         (initial, matching) = (Some(true), "NotOlderThan");
     }
     if watch {

@@ -70,7 +70,7 @@ fn is_ready(cidr: &Value) -> bool {
 }
 
 /// Makes the ServiceCIDR of the server's own ranges, or brings it up to date: one of a single family gets the second. Other
-/// ranges stay as they are, for their addresses are in use; an administrator replaces them. What is wrong is told in events, each
+/// ranges stay as they are, for their addresses are in use; an administrator replaces them. What is wrong is reported in events, each
 /// of them once.
 pub(super) async fn sync_default(core: &ServerState, told: &mut Told) -> Result<()> {
     let ranges = core.config.service_addresses.ranges();

@@ -10,7 +10,7 @@ use crate::state::ServerState;
 
 /// Whether the address may lead to this host: it is [one of its own](dial::is_own), the advertised one, which may be that of
 /// something in front of the host, or one of a service, the server's own among them: of a range that services get
-/// addresses from, or had. So may an IPv6 address whose gateway connects to one of these. If it cannot be found out, it may.
+/// addresses from, or had. So may an IPv6 address whose gateway connects to one of these. If it cannot be determined, it may.
 pub(crate) async fn is_host(core: &ServerState, ip: IpAddr) -> bool {
     let ip = ip.to_canonical();
     let embedded = match ip {

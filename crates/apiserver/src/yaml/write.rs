@@ -9,7 +9,7 @@ mod style;
 
 use style::{Allowed, is_break, is_printable, reads_as_text};
 
-/// Column from which a text goes on in the next line.
+/// Column from which a text continues on the next line.
 const WIDTH: usize = 80;
 /// How much deeper a level is.
 const STEP: usize = 2;

@@ -281,7 +281,7 @@ impl Cluster {
                 let (code, mut object) = self.send("admin", "GET", &whole, &Value::Null).await;
                 match code {
                     200 => {}
-                    // What is not there can be refused all the same.
+                    // What is not there can be refused nevertheless.
                     404 => object = named(target.rsplit('/').next().unwrap_or_default()),
                     _ => panic!("{request}: {code} {object}"),
                 }

@@ -239,7 +239,7 @@ async fn a_group_alone_cannot_be_impersonated() {
     );
 }
 
-/// Roles and bindings are not read anew with every change: each kind of change must be taken over all the same.
+/// Roles and bindings are not read again with every change: each kind of change must be taken over nevertheless.
 #[tokio::test]
 async fn every_change_of_roles_and_bindings_counts() {
     let server = Server::in_memory().await.unwrap();

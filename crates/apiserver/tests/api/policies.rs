@@ -261,7 +261,7 @@ async fn regression_many_parameters_end_with_the_time_of_the_request() {
 }
 
 /// An expression that the end of the time interrupts has failed, which `failurePolicy: Ignore` permits: the client got 504, and the
-/// object was stored all the same.
+/// object was stored nevertheless.
 #[tokio::test]
 async fn regression_a_short_timeout_does_not_skip_a_policy() {
     const MAPS: &str = "/api/v1/namespaces/default/configmaps";

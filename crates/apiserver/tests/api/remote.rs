@@ -166,7 +166,7 @@ async fn a_foreign_certificate_is_no_identity_and_no_obstacle() {
     remote.stop().await;
 }
 
-/// Behind several servers a client goes on to the next one at once, while requests end that are under way.
+/// Behind several servers a client continues to the next one at once, while requests end that are under way.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_stops_refuses_new_connections() {
     let directory = tempfile::tempdir().unwrap();

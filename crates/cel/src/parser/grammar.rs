@@ -182,7 +182,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// Whether the minus at hand is an operator, and not the sign of a number.
+    /// Whether this minus is an operator, and not the sign of a number.
     fn is_negation(&self) -> Parsed<bool> {
         match self.peek_at(1) {
             Kind::Int | Kind::Float => Ok(false),

@@ -425,7 +425,7 @@ fn regression_a_certificate_becomes_good_on_an_open_connection() {
     assert_eq!([2199, 2201].map(good), [false, true]);
 }
 
-/// A chain with a certificate that cannot be read was verified anew for each request, which takes up to a hundred signatures.
+/// A chain with a certificate that cannot be read was verified again for each request, which takes up to a hundred signatures.
 #[test]
 fn regression_no_chain_is_verified_for_each_request() {
     let signer = Signer::new();

@@ -12,7 +12,7 @@ fn params(names: &[&str], last: i32) -> CertificateParams {
     params
 }
 
-/// The anchors of webpki have no time: a webhook whose `caBundle` had expired was trusted all the same.
+/// The anchors of webpki have no time: a webhook whose `caBundle` had expired was trusted anyway.
 #[test]
 fn regression_the_authority_of_a_server_has_to_be_valid_as_well() {
     let provider = Arc::new(rustls::crypto::ring::default_provider());

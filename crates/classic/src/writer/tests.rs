@@ -54,7 +54,7 @@ async fn deleted(owner: &'static str, phase: &'static str, only_finished: bool) 
     deleted.lock().clone()
 }
 
-/// The pod was deleted and created anew before its negotiation was deleted: that of the new pod went, and its drivers answered
+/// The pod was deleted and created again before its negotiation was deleted: that of the new pod went, and its drivers answered
 /// without success.
 #[tokio::test]
 async fn regression_the_negotiation_of_a_later_pod_is_not_deleted() {

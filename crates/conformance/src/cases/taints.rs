@@ -26,7 +26,7 @@ async fn times(w: &mut Fixture) -> Observed {
     tokio::time::sleep(SECOND).await;
     w.start_again().await?;
     w.published().await?;
-    // It may write once more after it is registered.
+    // It may write again after it is registered.
     tokio::time::sleep(w.options().quiet).await;
     let after = taints(w).await?;
     for (taint, time) in &before {

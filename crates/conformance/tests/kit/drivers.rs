@@ -399,7 +399,7 @@ async fn each_fault_is_found() {
     let check = async |(fault, expected): &(&'static str, &'static [&'static str])| {
         let mut options = options("raw", fault).timeout(Duration::from_secs(60));
         if *fault == "needs-kubelet" {
-            // It gives up after five seconds, and is given time to start. The case goes on when it has ended.
+            // It gives up after five seconds, and is given time to start. The case continues when it has ended.
             options = options.quiet(Duration::from_secs(60));
         }
         let report = try_driver(options.cases(expected, &[] as &[&str]).unwrap()).await;

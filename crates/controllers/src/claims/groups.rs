@@ -118,7 +118,7 @@ pub(super) fn entries(group: &PodGroup) -> &[PodResourceClaim] {
     &group.spec.resource_claims
 }
 
-/// The object behind a claim of a group; `None` while it is not known.
+/// The object behind a claim of a group; `None` while it is unknown.
 pub(super) fn claim_name<'a>(group: &'a PodGroup, entry: &'a PodResourceClaim) -> Option<&'a str> {
     if let Some(name) = &entry.resource_claim_name {
         return Some(name);

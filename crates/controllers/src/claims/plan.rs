@@ -26,7 +26,7 @@ pub(super) fn pod_claims(pod: &Pod) -> impl Iterator<Item = &PodResourceClaim> {
         .flat_map(|s| s.resource_claims.iter().flatten())
 }
 
-/// The claim that an entry refers to; `None` while it is not known.
+/// The claim that an entry refers to; `None` while it is unknown.
 pub(super) fn claim_name<'a>(pod: &'a Pod, pod_claim: &'a PodResourceClaim) -> Option<&'a str> {
     allot_resourceclaim::claim_name(pod, pod_claim)
         .ok()

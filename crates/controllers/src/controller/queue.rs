@@ -23,7 +23,7 @@ mod tests;
 
 /// First delay after an error; doubles with each further error of the same key.
 const BASE_DELAY: Duration = Duration::from_millis(5);
-/// The longest wait of a key, after which it is handled once more: objects name times in thousands of years, and a key would be
+/// The longest wait of a key, after which it is handled again: objects name times in thousands of years, and a key would be
 /// kept for as long after its object is gone.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// Upper bound of the delay after errors.

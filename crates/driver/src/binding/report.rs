@@ -18,7 +18,7 @@ const MOST_MESSAGE: usize = 32 * 1024;
 /// Why a report was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// The device is not allocated any longer, or was allocated anew: there is nothing to report.
+    /// The device is not allocated any longer, or was allocated again: there is nothing to report.
     #[error("the allocation that the report is about no longer exists")]
     Gone,
     /// The API server did not answer, or refuses.

@@ -35,7 +35,7 @@ async fn regression_a_wrong_cdi_kind_is_refused_at_the_start() {
     assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
 }
 
-/// An API server that nothing is asked of.
+/// An API server that gets no requests.
 fn no_api() -> kube::Client {
     let nobody = tower::service_fn(|_| async {
         Ok::<_, Infallible>(http::Response::new(kube::client::Body::empty()))

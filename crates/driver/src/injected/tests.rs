@@ -203,7 +203,7 @@ async fn regression_failures_are_awaited_until_the_api_server_answers() {
     assert_eq!(first_known(&[Some(403); 50]).await, Failures::default());
 }
 
-/// A driver that cannot watch its Node for another reason publishes its devices all the same.
+/// A driver that cannot watch its Node for another reason publishes its devices nevertheless.
 #[tokio::test(start_paused = true)]
 async fn devices_are_not_held_back_by_errors() {
     assert_eq!(first_known(&[Some(400); 50]).await, Failures::default());

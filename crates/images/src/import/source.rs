@@ -260,7 +260,7 @@ fn copy_blob(store: &Store, input: &mut impl Read, digest: &Digest, size: u64) -
     let mut buffer = vec![0; 64 << 10];
     loop {
         let length = input.read(&mut buffer).map_err(|error| {
-            // Another import begins anew.
+            // Another import begins again.
             writer.discard();
             Error::io(format!("read blob {digest}"))(error)
         })?;

@@ -232,7 +232,7 @@ impl Records {
         }
         let repositories = pulled.entry(id.to_owned()).or_default();
         if repositories.len() >= MAX_REPOSITORIES && !repositories.contains_key(&reference.name()) {
-            // Its pods will have to show their credentials once more.
+            // Its pods will have to show their credentials again.
             repositories.pop_first();
         }
         let record = repositories.entry(reference.name()).or_default();
@@ -280,7 +280,7 @@ impl Records {
             self.write(PULLING, pulling).await
         };
         if let Err(error) = removed.await {
-            // Pods will have to show their credentials once more.
+            // Pods will have to show their credentials again.
             tracing::warn!(image = %reference, %error, "end of a pull can not be recorded");
         }
     }

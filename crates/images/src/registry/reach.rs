@@ -49,7 +49,7 @@ pub(super) fn names_metadata(url: &Url) -> bool {
     }
 }
 
-/// Resolves host names, anew for each connection. No name resolves to a metadata service, and other names than that of the
+/// Resolves host names again for each connection. No name resolves to a metadata service, and other names than that of the
 /// registry do not resolve to addresses of this machine, unless the registry is on it.
 #[derive(Clone, Debug)]
 pub(super) struct Resolver {

@@ -46,7 +46,7 @@ fn nothing_is_a_watch_in_yaml() {
     );
 }
 
-/// Clients of allot say that they have no preference: objects need not be encoded anew for them.
+/// Clients of allot say that they have no preference: objects need not be encoded again for them.
 #[test]
 fn clients_without_a_preference_get_what_is_stored() {
     let encoding = |accept: &str, offer| {

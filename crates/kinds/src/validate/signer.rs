@@ -86,7 +86,7 @@ pub(crate) fn bundle_name(name: &str, signer: &str) -> Vec<String> {
     }
 }
 
-/// Checks the annotations that the signer of a pod certificate is told, in the field `key`: all of them have a domain.
+/// Checks the annotations that the signer of a pod certificate is sent, in the field `key`: all of them have a domain.
 pub(crate) fn user_annotations(of: &Value, key: &str, path: &Path, errors: &mut ErrorList) {
     let mut size = 0;
     for (key, value) in entries(of, key) {

@@ -64,7 +64,7 @@ fn repeated(value: &Value, count: usize) -> Value {
     Value::from(vec![value.clone(); count])
 }
 
-/// As many items as asked for, with names n0, n1, …
+/// As many items as requested, with names n0, n1, …
 fn named(count: usize, mut item: Value) -> Value {
     (0..count)
         .map(|index| {

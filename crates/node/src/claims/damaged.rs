@@ -1,4 +1,4 @@
-//! A damaged checkpoint is set aside, and what it said is found out from the claims of the node's pods: an agent that does not start
+//! A damaged checkpoint is set aside, and what it said is determined from the claims of the node's pods: an agent that does not start
 //! would keep the whole node from its work, and it could not be drained.
 
 use std::path::{Path, PathBuf};

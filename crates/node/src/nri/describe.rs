@@ -1,4 +1,4 @@
-//! Pods and containers in the form in which plugins are told of them.
+//! Pods and containers in the form in which plugins are notified of them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

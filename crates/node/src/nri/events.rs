@@ -1,4 +1,4 @@
-//! What plugins are told of pods and containers, and asked about them.
+//! What plugins are notified of pods and containers, and asked about them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -175,7 +175,7 @@ impl Nri {
     pub(crate) async fn update_pod(&self, uid: &str, limits: PodLimits) -> Result<(), String> {
         let plugins = self.turn().await;
         let resources = Some(resources::of_pod(limits));
-        // An agent that has been started anew puts the same limits in force again.
+        // An agent that has been started again puts the same limits in force again.
         let changed = |sandbox: &PodSandbox| told_resources(sandbox) != resources.as_ref();
         let Some(sandbox) = self.sandbox(uid).filter(changed) else {
             return Ok(());
@@ -238,7 +238,7 @@ impl Nri {
         own.map(|(id, _)| id.clone()).collect()
     }
 
-    /// A container and its pod, as plugins are told of them.
+    /// A container and its pod, as plugins are notified of them.
     fn container(&self, id: &str) -> Option<(PodSandbox, Container)> {
         let known = self.known.lock();
         let container = known.containers.get(id)?;

@@ -96,7 +96,7 @@ enum Ended {
 }
 
 impl Nri {
-    /// Serves the socket until dropped. Plugins that connect earlier are told of the containers of the earlier agent when these
+    /// Serves the socket until dropped. Plugins that connect earlier are notified of the containers of the earlier agent when these
     /// are known.
     pub(crate) async fn serve(self: Arc<Self>, listener: Listener) {
         self.adopted.wait().await;

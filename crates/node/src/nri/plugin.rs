@@ -143,7 +143,7 @@ impl Plugin {
     }
 
     /// Calls a method if the plugin subscribes to its event. A plugin that cannot be used any longer is closed, and has nothing to
-    /// say: what it is asked about goes on.
+    /// say: what it is asked about continues.
     ///
     /// # Errors
     /// The words in which the plugin refuses.

@@ -65,7 +65,7 @@ impl Node {
         UnixStream::connect(path).await.expect("a connection")
     }
 
-    /// A pod that plugins are told of.
+    /// A pod that plugins are notified of.
     async fn pod(&self, uid: &str) -> Result<(), String> {
         self.nri.run_pod(describe::sandbox_of(&owner(uid))).await
     }
@@ -257,7 +257,7 @@ async fn plugins_are_told_and_asked_in_the_order_of_their_indexes() {
     let text = |it: &KeyValue| format!("{}={}", it.key, it.value);
     let env: Vec<String> = wanted.all.env.iter().map(text).collect();
     assert_eq!(env, ["EARLY=0", "LATE=1"]);
-    // A pod that is gone: its containers end first, and each event is told once.
+    // A pod that is gone: its containers end first, and each event is sent once.
     node.nri.stop_pod("u1").await;
     node.nri.forget_pod("u1").await;
     let of_setup = ["Configure", "Synchronize"];

@@ -215,7 +215,7 @@ fn changes(directory: &Path) -> Option<impl futures::Stream<Item = ()> + Unpin +
 /// The sockets in the registration directory; none if it does not exist.
 ///
 /// # Errors
-/// The directory, or a file in it, cannot be read: what is in it is not known.
+/// The directory, or a file in it, cannot be read: what is in it is unknown.
 pub(super) fn sockets(directory: &Path) -> Result<BTreeMap<PathBuf, Inode>, PathError> {
     let entries = match std::fs::read_dir(directory) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeMap::new()),

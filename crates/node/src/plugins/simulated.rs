@@ -75,7 +75,7 @@ async fn keep(client: &Client, slice: &Value) -> Result<(), kube::Error> {
     if hardware.map(String::as_str) == wanted.as_str() {
         return Ok(());
     }
-    // Of other hardware: driver and node are immutable, so it is created anew.
+    // Of other hardware: driver and node are immutable, so it is created again.
     remove(&api, &there).await?;
     Err(kube::Error::Service(
         "another slice of this name was removed".into(),

@@ -9,7 +9,7 @@ use super::{Node, launch, limits, network};
 use crate::nri::{self, Facts, Nri, PluginSyncBlock};
 use crate::spec::ContainerSpec;
 
-/// What plugins are told of a pod.
+/// What plugins are notified of a pod.
 pub(super) fn sandbox(node: &Node, pod: &Pod) -> allot_protos::nri::PodSandbox {
     let uid = pod.uid().unwrap_or_default();
     let own = node.has_own_network(pod);

@@ -131,7 +131,7 @@ struct Pods {
     all: HashMap<String, Entry>,
     /// UIDs of the pods whose desired resources are not the allocated ones.
     waiting: HashSet<String>,
-    /// All pods are known. Before that, it is not known what is left for a resize.
+    /// All pods are known. Before that, it is unknown what is left for a resize.
     complete: bool,
 }
 

@@ -19,7 +19,7 @@ mod tests;
 
 type List = BTreeMap<String, ApiQuantity>;
 
-/// Quotas below this many thousandths of a processor are all the same to the kernel.
+/// Quotas below this many thousandths of a processor make no difference to the kernel.
 const LEAST_CPU_LIMIT: i64 = 10;
 /// As are requests up to this many.
 const LEAST_CPU_REQUEST: i64 = 2;

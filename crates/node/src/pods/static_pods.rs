@@ -32,7 +32,7 @@ pub(crate) async fn source(path: PathBuf, node: String, sender: mpsc::Sender<Pod
     let mut known: Option<Manifests> = None;
     let mut told = None;
     loop {
-        // Before the files are read, so that no change is missed. A directory that was replaced is watched anew.
+        // Before the files are read, so that no change is missed. A directory that was replaced is watched again.
         let directory = match path.is_dir() {
             true => &path,
             false => path.parent().unwrap_or(&path),
@@ -105,7 +105,7 @@ impl StaticPods {
         self.looked
     }
 
-    /// What the files define is not known: what runs goes on.
+    /// What the files define is not known: what runs continues.
     pub(super) fn cannot_be_read(&mut self) {
         self.looked = true;
     }

@@ -251,7 +251,7 @@ impl Worker {
                 };
                 self.stop_all(&update.pod, grace).await;
                 self.unprepare_claims(&update.pod).await;
-                // The claims may still be prepared; the next agent goes on.
+                // The claims may still be prepared; the next agent continues.
                 if shutdown.is_cancelled() {
                     return;
                 }

@@ -12,7 +12,7 @@ use crate::processes;
 pub(crate) struct Places {
     /// That of the node.
     pub(crate) node: PathBuf,
-    /// That of the images; `None` while it is not known.
+    /// That of the images; `None` while it is unknown.
     pub(crate) images: Option<PathBuf>,
     /// That of what containers write to their root directories; `None` if it is the one of the images.
     pub(crate) containers: Option<PathBuf>,

@@ -77,7 +77,7 @@ pub(super) enum Role {
 #[derive(Clone)]
 pub(super) struct Program {
     spec: Rc<ContainerSpec>,
-    /// Hooks are told this directory.
+    /// Hooks are given this directory.
     bundle: PathBuf,
     /// A terminal instead of pipes.
     tty: bool,

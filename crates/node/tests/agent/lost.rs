@@ -94,7 +94,7 @@ async fn regression_claims_are_given_back_although_the_checkpoint_was_lost() {
             events.to_string().contains("CheckpointDamaged")
         })
         .await;
-    // The other one goes on, and its claim is known again.
+    // The other one continues, and its claim is known again.
     until_true("the claim is recorded", || {
         cluster.checkpoint().contains("stays\\\"")
     })

@@ -161,7 +161,7 @@ impl Setup {
         );
         stream.write_all(request.as_bytes()).await.expect("written");
         let mut answer = Vec::new();
-        // A peer that does not say goodbye has said everything all the same.
+        // A peer that does not say goodbye has said everything nevertheless.
         let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer))
             .await
             .expect("an answer in time");

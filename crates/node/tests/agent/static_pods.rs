@@ -78,7 +78,7 @@ async fn a_static_pod_runs_and_its_mirror_shows_it() {
     let event = cluster.until_event("web-n1", "Started").await;
     assert_eq!(event, "Started container c");
 
-    // A client cannot end it: only its mirror is created anew.
+    // A client cannot end it: only its mirror is created again.
     cluster.delete(&pod_path("web-n1")).await;
     let again = cluster
         .until(&pod_path("web-n1"), "another mirror, Running", |found| {
@@ -148,7 +148,7 @@ async fn a_static_pod_runs_without_an_api_server_and_is_adopted() {
     cluster.until_logged("web-n1", &["c"]).await;
     cluster.until_logged("short-n1", &["c"]).await;
     cluster.stop_agent().await;
-    // The first pod goes on, the second one stays ended, and the third is gone.
+    // The first pod continues, the second one stays ended, and the third is gone.
     cluster.start_agent().await;
     let web = cluster.until(&pod_path("web-n1"), "Running", runs).await;
     assert_eq!(status(&web, "c")["restartCount"], 0);

@@ -13,7 +13,7 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 use super::harness::{pod_path, shell};
 use super::setup::Setup;
 
-/// A connection that goes on as something else, and the head of the answer. The lines of the request follow the first
+/// A connection that continues as something else, and the head of the answer. The lines of the request follow the first
 /// one.
 pub(super) async fn upgraded(
     setup: &Setup,

@@ -160,7 +160,7 @@ impl Fake {
         self.server = Some(runtime);
     }
 
-    /// Goes away, with all connections; what was started goes on.
+    /// Goes away, with all connections; what was started continues.
     pub fn go(&mut self) {
         if let Some(server) = self.server.take() {
             server.shutdown_background();

@@ -84,7 +84,7 @@ impl DraContext<'_> {
     }
 }
 
-/// A ResourceClaim that the pod uses, with what PreFilter found out about it.
+/// A ResourceClaim that the pod uses, with what PreFilter learned about it.
 #[derive(Debug)]
 pub struct PodClaim {
     /// Namespace and name of the claim.

@@ -239,7 +239,7 @@ impl ClaimWriter {
         loop {
             let mut consumers = consumers(&now).to_vec();
             consumers.retain(|c| *c.uid != **pod);
-            // Based on a version, so that a request which arrives late finds that the claim was reserved anew.
+            // Based on a version, so that a request which arrives late finds that the claim was reserved again.
             let change = Change::ReservedFor(&consumers);
             let write = || change_claim(&api, Target::version_of(&now), change);
             let known = until_known(write, || observe::get(&api, &key.name)).await?;

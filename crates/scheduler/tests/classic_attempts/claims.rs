@@ -218,7 +218,7 @@ fn no_pod_relies_on_a_reservation_that_is_being_removed() {
 }
 
 /// Found by simulation (seed 247): a claim that was taken back and allocated on another node while the reservation for a pod
-/// was on its way got the reservation all the same.
+/// was on its way got the reservation nevertheless.
 #[test]
 fn a_claim_that_moved_to_another_node_is_not_reserved() {
     let claim = |status: Value| -> ResourceClaim {

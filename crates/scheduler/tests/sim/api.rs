@@ -172,7 +172,7 @@ pub struct State {
     pub breaks: u32,
     /// Chance that the writing process dies before it gets the answer, in thousandths.
     pub deaths: u32,
-    /// Chance that a request which was under way when its sender died is carried out all the same, in percent.
+    /// Chance that a request which was under way when its sender died is carried out nevertheless, in percent.
     pub late: u32,
     /// Processes that died and must be restarted.
     pub dead: Vec<Who>,

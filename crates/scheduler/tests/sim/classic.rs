@@ -422,7 +422,7 @@ impl SimulatedCluster {
     }
 }
 
-/// Nothing of it goes on.
+/// Nothing of it continues.
 fn kill(running: Running) {
     running.peer.kill();
     running.stop.cancel();

@@ -215,7 +215,7 @@ impl SimulatedCluster {
         }
     }
 
-    /// What goes on all the time.
+    /// What continues all the time.
     fn background(&mut self, settling: bool) {
         let broken = self.api.0.lock().broken.clone();
         self.fail_on(broken);
@@ -296,7 +296,7 @@ impl SimulatedCluster {
         }
     }
 
-    /// The scheduler is started anew, and the node closed for a moment on which a claim is reserved for a pod that is
+    /// The scheduler is started again, and the node closed for a moment on which a claim is reserved for a pod that is
     /// not there yet: the new one finds a reservation that it has not made, and that it cannot use.
     fn restart_and_close(&mut self) {
         self.restart(Who::Scheduler(0));

@@ -104,7 +104,7 @@ impl<'a> Taken<'a> {
     }
 }
 
-/// Something that is given out twice, or beyond what there is, by the claims that `counts` takes into account.
+/// Something that is given out twice, or beyond what exists, by the claims that `counts` takes into account.
 pub fn given_twice(s: &State, counts: impl Fn(&Value) -> bool) -> Option<String> {
     let mut taken = Taken::default();
     let claims = s.objects.iter().filter(|((c, _), _)| c == "resourceclaims");

@@ -23,11 +23,11 @@ pub(super) struct Context {
     strict: Vec<String>,
     /// The length of the paths that were composed for them.
     strict_text: usize,
-    /// Go keeps the first error, goes on, and reports it at the end.
+    /// Go keeps the first error, continues, and reports it at the end.
     error: Option<String>,
     /// The error is of a type with its own parser: Go stops there, and what it kept before is lost.
     stopped: bool,
-    /// What a repeated field goes on from: Go decodes a second object into the first one.
+    /// What a repeated field continues from: Go decodes a second object into the first one.
     pub(super) earlier: Option<Map<String, Value>>,
     /// Texts of raw fields, where an object is read from its text.
     pub(super) raws: Option<Vec<RawText>>,

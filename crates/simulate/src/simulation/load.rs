@@ -15,7 +15,7 @@ use crate::prepare::text;
 use crate::show::{self, Seen, parsed};
 
 impl Simulation {
-    /// Shows the scheduler what there is, as the first lists of its watches.
+    /// Shows the scheduler what exists, as the first lists of its watches.
     pub(super) fn load(&mut self, cluster: Vec<Value>, rules: bool) -> anyhow::Result<()> {
         let (mut pods, mut claims) = (Vec::new(), Vec::new());
         for mut object in cluster {

@@ -254,7 +254,7 @@ fn devices_with_binding_conditions_get_ready() {
     let workload = || vec![pod("a", "template:one", Value::Null, Value::Null)];
     let report = simulate(cluster(), workload());
     assert_eq!(lines(&report), ["a n 0 - gpu/n/gpu-0"]);
-    // Without a driver the pod waits until it is too late, again and again, and the simulation ends all the same.
+    // Without a driver the pod waits until it is too late, again and again, and the simulation ends nevertheless.
     let options = Options {
         devices_ready: false,
         ..Options::default()

@@ -176,7 +176,7 @@ fn measure(nodes: usize, hardware: &str) -> anyhow::Result<Figures> {
     })
 }
 
-/// Whether a line of the log is a warning or worse. Others say what goes on, such as that the cluster stops.
+/// Whether a line of the log is a warning or worse. Others say what happens, such as that the cluster stops.
 fn is_warning(line: &str) -> bool {
     [" WARN ", " ERROR ", "panicked"]
         .iter()

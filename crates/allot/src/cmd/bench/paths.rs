@@ -35,7 +35,7 @@ pub struct Args {
 /// No path has more operations in a measurement.
 const MOST_OPERATIONS: usize = 1000;
 
-/// Runs as many operations as it is told.
+/// Runs the given number of operations.
 type Operation = Box<dyn FnMut(usize) -> anyhow::Result<()>>;
 
 /// A hot path.

@@ -51,7 +51,7 @@ pub struct GroupTotals {
 pub struct Usage {
     /// The namespace of the claims.
     pub namespace: String,
-    /// The class of the requests; empty if it is not known.
+    /// The class of the requests; empty if it is unknown.
     pub class: String,
     /// How many devices they have, or have a part of.
     pub devices: usize,

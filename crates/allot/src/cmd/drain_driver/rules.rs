@@ -84,7 +84,7 @@ impl Rules {
                 .await
             {
                 Ok(_) => removed += 1,
-                // 409: another drain, which has just begun, has written it anew.
+                // 409: another drain, which has just begun, has written it again.
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
                 Err(error) => return Err(api_error(error)),
             }
@@ -179,7 +179,7 @@ mod tests {
             let (head, body) = request.into_parts();
             let body = body.collect().await.expect("a body").to_bytes();
             let (code, answer): (u16, Value) = match head.method == http::Method::DELETE {
-                // That of the list was deleted, and written anew.
+                // That of the list was deleted, and written again.
                 true => {
                     let options: Value = serde_json::from_slice(&body).expect("JSON");
                     let code = match options["preconditions"]["uid"] == "seen" {

@@ -41,7 +41,7 @@ enum Driver {
     Net,
 }
 
-/// Runs the command until it is asked to stop.
+/// Runs the command until it is told to stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
     component::block_on(async move |shutdown| {
         let mut webhook = Webhook::new()

@@ -197,7 +197,7 @@ impl Snapshot {
         features
     }
 
-    /// The release of the cluster; the default one if it is not known.
+    /// The release of the cluster; the default one if it is unknown.
     pub fn release(&self) -> Release {
         let known = self.about.release.as_deref();
         // A release that is newer than all known ones is treated as the newest of them.

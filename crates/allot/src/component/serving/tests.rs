@@ -191,7 +191,7 @@ async fn the_port_speaks_tls_with_a_certificate_of_its_own() {
         Arc::new(pages(client)),
     ));
 
-    // Plain HTTP gets no answer, and other clients are served all the same.
+    // Plain HTTP gets no answer, and other clients are served nevertheless.
     let mut plain = tokio::net::TcpStream::connect(address)
         .await
         .expect("connected");

@@ -13,7 +13,7 @@ pub(super) struct Reinvocations {
     last: Value,
     /// Those with reinvocation that have run since the last change.
     invoked: HashSet<String>,
-    /// Those that must run once more.
+    /// Those that must run again.
     wanted: HashSet<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The keys of an issuer. They are asked for when no known one has signed a token: not at the same time twice, and not more
+//! The keys of an issuer. They are fetched when no known one has signed a token: not at the same time twice, and not more
 //! often than once a second, as anybody can send tokens that no key has signed.
 
 use std::sync::Arc;
@@ -68,7 +68,7 @@ impl KeySet {
     /// Makes sure that one of the keys has signed a token.
     ///
     /// # Errors
-    /// None has, or the keys cannot be had.
+    /// None has, or the keys cannot be fetched.
     pub(super) async fn verify(self: &Arc<Self>, token: &Token<'_>) -> Result<(), String> {
         if self.has_signed(token) {
             return Ok(());
@@ -139,7 +139,7 @@ impl KeySet {
     }
 }
 
-/// The keys in a document that can be used: there may be some of types to come, and secrets are none.
+/// The keys in a document that can be used: it may have keys of later types, and symmetric keys are ignored.
 fn published(document: &[u8]) -> Result<Vec<PublishedKey>, String> {
     let document: Document = serde_json::from_slice(document)
         .map_err(|error| format!("oidc: failed to decode keys: {error}"))?;

@@ -1,4 +1,4 @@
-//! An issuer that is asked where its keys are, until it answers.
+//! An issuer whose discovery document is requested until it answers.
 
 use std::sync::Arc;
 

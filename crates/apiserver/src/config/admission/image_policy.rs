@@ -1,4 +1,4 @@
-//! Configuration of ImagePolicyWebhook: the server that is asked about the images of pods.
+//! Configuration of ImagePolicyWebhook: the server that reviews the images of pods.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const NO_TIME: i64 = -1;
 const SECOND: Duration = Duration::from_secs(1);
 const HALF_AN_HOUR: Duration = Duration::from_secs(30 * 60);
 
-/// The server that is asked about images, and what counts when it does not answer.
+/// The server that reviews images, and the decision when it does not answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImagePolicy {
     /// Where it is, and how the API server proves itself to it.

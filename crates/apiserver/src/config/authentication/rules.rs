@@ -17,7 +17,7 @@ pub(crate) enum Mapping {
     Expression(Expression),
 }
 
-/// What must hold, and what is told if it does not.
+/// What must hold, and the message if it does not.
 #[derive(Debug)]
 pub(crate) struct Rule {
     pub expression: Expression,

@@ -1,4 +1,4 @@
-//! CEL conditions on a SubjectAccessReview: a webhook is asked about the requests that meet them.
+//! CEL conditions on a SubjectAccessReview: a webhook is called for the requests that meet them.
 
 use std::sync::LazyLock;
 

@@ -242,7 +242,7 @@ async fn bookmarks_are_objects_as_conversion_leaves_them() {
     }
 }
 
-/// The first bookmark of a watch, which ends what there is at its beginning.
+/// The first bookmark of a watch, which ends what exists at its beginning.
 async fn first_bookmark(server: &Server, path: &str, accept: &str) -> Value {
     let query =
         "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";

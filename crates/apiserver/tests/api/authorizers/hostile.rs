@@ -1,4 +1,4 @@
-//! Webhooks that fail, lie, or take too long: nothing is allowed, and the server goes on.
+//! Webhooks that fail, lie, or take too long: nothing is allowed, and the server continues.
 
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -32,7 +32,7 @@ async fn a_body_over_the_limit_is_told_so() {
         write(&mut stream, head("POST", MAPS, "secret", &more).as_bytes()).await;
         write(&mut stream, &body).await;
         check_413(&answer(&mut stream).await);
-        // All of it has been read, so the connection goes on.
+        // All of it has been read, so the connection continues.
         write(&mut stream, head("GET", MAPS, "secret", "").as_bytes()).await;
         assert!(answer(&mut stream).await.starts_with("HTTP/1.1 200"));
         // It comes in pieces.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::admin;
 
-/// The longest answer: the text of all errors, and once more the causes, with quotes that are escaped.
+/// The longest answer: the text of all errors, and again the causes, with quotes that are escaped.
 const LONGEST: usize = 8 << 20;
 
 async fn check(server: &Server, path: &str, body: &Value) {

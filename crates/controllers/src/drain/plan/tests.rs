@@ -66,7 +66,7 @@ fn tainting_is_idempotent_and_keeps_other_taints() {
         ])
     );
     assert_eq!(tainted(&drain(false), &once, "later"), None);
-    // Eviction asked for later replaces the weaker taint.
+    // Eviction requested later replaces the weaker taint.
     let evict = tainted(&drain(true), &once, "later").unwrap();
     assert_eq!(
         evict[1]["taints"],

@@ -134,7 +134,7 @@ fn trust_bundle(bundle: &Value, path: &Path, errors: &mut ErrorList) {
     local_path(place, &path.child("path"), errors);
 }
 
-/// Checks what is asked of a signer.
+/// Checks what is requested of a signer.
 fn pod_certificate(wanted: &Value, path: &Path, errors: &mut ErrorList) {
     const KEY_TYPES: [&str; 6] = [
         "RSA3072",

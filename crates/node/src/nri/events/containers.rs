@@ -1,4 +1,4 @@
-//! The life of a container, as plugins are told it.
+//! The life of a container, as plugins are notified of it.
 
 use allot_protos::nri::{
     PostCreateContainerRequest, PostStartContainerRequest, PostUpdateContainerRequest,

@@ -130,7 +130,7 @@ async fn calls_and_answers_with_too_many_entries_are_refused() {
     };
     let answer = Response::decode(&*answer.content).expect("an answer");
     assert_eq!(answer.status.map(|status| status.code), Some(INVALID));
-    // An answer with as many ends the connection, and the pod goes on.
+    // An answer with as many ends the connection, and the pod continues.
     node.until_joined(1).await;
     plugin.serve(move |_, _| Ok(wanted.clone()));
     node.pod("u1").await.expect("told");

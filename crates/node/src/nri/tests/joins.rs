@@ -1,4 +1,4 @@
-//! What plugins are told that join while containers are started and changed, and after the agent was started anew.
+//! What plugins are told that join while containers are started and changed, and after the agent was started again.
 
 use std::os::fd::AsFd as _;
 
@@ -39,7 +39,7 @@ async fn regression_a_plugin_joins_before_a_container_is_created_or_after_it_was
     assert_eq!(found.map(|it| it.id.as_str()).collect::<Vec<_>>(), ["c1"]);
 }
 
-/// An agent that was started anew told plugins that the limits of each pod have changed, or only half of it.
+/// An agent that was started again told plugins that the limits of each pod have changed, or only half of it.
 #[tokio::test]
 async fn regression_the_limits_of_a_pod_are_told_when_they_change() {
     let node = Node::new().await;

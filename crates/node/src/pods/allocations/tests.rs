@@ -200,7 +200,7 @@ fn conditions_that_an_earlier_agent_reported_are_kept() {
     let pending = resizes.pending.clone().expect("a condition");
     assert_eq!((pending.generation, pending.message.as_str()), (4, "m"));
     assert!(pending.since < pending.probed && resizes.progress.is_none());
-    // The next agent evaluates the resize once more, and records no event that was recorded before.
+    // The next agent evaluates the resize again, and records no event that was recorded before.
     let allocations = Allocations::new(ALLOCATABLE, AllocatableByNode::new());
     let wanted = changed("a", "5", 4, json!({}));
     let before = Allocation::of(&pod("a", "1", json!({})));

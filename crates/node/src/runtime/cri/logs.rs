@@ -89,7 +89,7 @@ impl Inner {
         let reopened = self.calls.reopen_container_log(request).await;
         let (path, files) = (path.to_owned(), limits.files);
         if let Err(failure) = reopened {
-            // The runtime goes on with the file that it has open, unless it did what it was asked for.
+            // The runtime continues with the file that it has open, unless it did what was requested of it.
             if let Some(aside) = aside {
                 blocking(move || match path.exists() {
                     true => Ok(()),

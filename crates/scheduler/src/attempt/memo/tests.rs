@@ -1,4 +1,4 @@
-//! Law: an attempt that uses what earlier ones left ends like one that asks every node anew.
+//! Law: an attempt that uses what earlier ones left ends like one that asks every node again.
 
 use std::sync::Arc;
 use std::time::Duration;

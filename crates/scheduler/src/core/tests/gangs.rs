@@ -211,7 +211,7 @@ fn a_pod_whose_group_goes_is_told_that_it_waits_for_it() {
     let waits = "waits: waiting for pod's pod group \"g\" to appear in scheduling queue";
     let told: Vec<String> = (0..5).map(|i| format!("p{i} {waits}")).collect();
     fixture.check_decided(&told.join("\n"));
-    // It is told once.
+    // It is reported once.
     let none = Observed::Listed {
         items: Vec::new(),
         version: String::new(),

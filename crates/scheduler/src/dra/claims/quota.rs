@@ -133,7 +133,7 @@ impl Claims {
         }
     }
 
-    /// As [`Claims::note_late`], for a claim of a list: it is not known which of the claims was allocated first.
+    /// As [`Claims::note_late`], for a claim of a list: it is unknown which of the claims was allocated first.
     pub(super) fn note_late_in_list(&mut self, claim: &ResourceClaim) {
         let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
         let allocated = allocation_of(claim).and_then(|it| it.allocation_timestamp.as_ref());

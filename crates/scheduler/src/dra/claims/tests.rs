@@ -239,7 +239,7 @@ fn a_claim_that_changed_during_a_disconnect_is_not_the_first() {
     ];
     c.observe_list(list.into_iter());
     assert!(conflict(&c, "1").is_some() && conflict(&c, "2").is_some());
-    // The claim was made anew under its name.
+    // The claim was made again under its name.
     let mut c = empty();
     c.observe(claim("a", "1", 10, Some("x")));
     let list = [

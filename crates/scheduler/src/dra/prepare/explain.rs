@@ -59,7 +59,7 @@ impl PodDevices {
         }
     }
 
-    /// Why the claims cannot be used or allocated on a node, in one line, as far as that is found out with little work.
+    /// Why the claims cannot be used or allocated on a node, in one line, as far as that can be determined with little work.
     /// `None` if they can.
     pub fn explain(&self, node: &NodeInfo, cx: &DraContext<'_>) -> Option<String> {
         let mut reasons = self.unavailable(node);

@@ -30,7 +30,7 @@ pub(super) fn errors(schema: &Structural, path: &Path) -> ErrorList {
 struct Walk<'a> {
     /// The schema of the innermost object around it: the custom resource, or one inside of it.
     root: &'a Structural,
-    /// The schema at hand is that root.
+    /// The current schema is that root.
     whole: bool,
     /// Inside of the metadata, or the type, of that object.
     in_meta: bool,

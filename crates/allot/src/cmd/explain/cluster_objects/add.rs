@@ -1,4 +1,4 @@
-//! Objects of files, added to what there is.
+//! Objects of files, added to what exists.
 
 use allot_model::migrate;
 use serde_json::{Value, json};

@@ -21,7 +21,7 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// The reason cannot be found out.
+    /// The reason cannot be determined.
     pub fn not_shown(error: &NotShown) -> Self {
         let lacking = &error.lacking;
         Self {

@@ -119,7 +119,7 @@ fn regression_a_deployment_without_uid_is_the_one_with_its_name() {
     assert!(fits);
 }
 
-/// They were counted as if they stayed, whatever the file asked for.
+/// They were counted as if they stayed, whatever the file says.
 #[test]
 fn regression_pods_of_another_template_make_way() {
     let told = |change: &dyn Fn(&mut Value)| {

@@ -11,7 +11,7 @@ use crate::pods::worker::{Worker, container_of, grace};
 
 impl Worker {
     /// Stops the containers that are to be restarted, without waiting: the other containers go on. Each is started again as soon
-    /// as it has ended. This goes on with what an earlier agent began.
+    /// as it has ended. This continues with what an earlier agent began.
     pub(super) fn stop_for_restart(&mut self, pod: &Pod) {
         let due: Vec<(String, String)> = {
             let containers = self.containers.lock();

@@ -126,7 +126,7 @@ fn the_claim_that_is_shown_later_is_late() {
     assert!(claims.quotas.late.is_empty());
 }
 
-/// Of several claims in a list it is not known which was the first: that which is tried first gives way.
+/// Of several claims in a list it is unknown which was the first: that which is tried first gives way.
 #[test]
 fn of_a_list_all_are_late_until_one_has_given_way() {
     let list = || [claim("a", 2, 1), claim("b", 3, 1)].into_iter();
