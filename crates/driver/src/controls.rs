@@ -108,3 +108,57 @@ impl std::fmt::Debug for Controls {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http::{Request, Response};
+    use http_body_util::BodyExt as _;
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_event_is_about_the_claim_and_its_note_is_bounded() {
+        let (sent, mut requests) = mpsc::unbounded_channel();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let sent = sent.clone();
+            async move {
+                let path = format!("{} {}", request.method(), request.uri().path());
+                let body = request.into_body().collect().await.unwrap().to_bytes();
+                let event: Value = serde_json::from_slice(&body).unwrap();
+                sent.send((path, event)).unwrap();
+                Ok::<_, Infallible>(Response::new(Body::from(body.to_vec())))
+            }
+        });
+        let controls = Controls {
+            desired: watch::Sender::new(None),
+            can_publish: false,
+            metrics: Arc::default(),
+            api: Arc::new(ResourceApi::new(Client::new(service, "default"))),
+            driver_name: "leds.example.com".into(),
+        };
+        let claim = ClaimRef {
+            namespace: "team-a".into(),
+            name: "led".into(),
+            uid: "u1".into(),
+        };
+        let note = "ü".repeat(MAX_NOTE);
+        let published = controls.event(&claim, EventType::Warning, "LedBroken", &note);
+        published.await.unwrap();
+        let (path, event) = requests.recv().await.unwrap();
+        assert_eq!(path, "POST /apis/events.k8s.io/v1/namespaces/team-a/events");
+        let about = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "namespace": "team-a",
+            "name": "led", "uid": "u1"});
+        assert_eq!(event["regarding"], about);
+        assert_eq!(event["type"], "Warning");
+        assert_eq!(event["reason"], "LedBroken");
+        assert_eq!(event["reportingController"], "leds.example.com");
+        let note = event["note"].as_str().unwrap();
+        assert!(!note.is_empty() && note.len() <= MAX_NOTE, "{}", note.len());
+    }
+}

@@ -1,6 +1,7 @@
 //! YAML as upstream's parser reads it: a port of libyaml (go-yaml v2), with its errors, into what JSON can say.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use allot_apimachinery::quote::quote;
 use libyaml_safer::{ErrorKind, Event, EventData, Parser};
@@ -35,7 +36,7 @@ pub(super) struct Document {
 ///
 /// # Errors
 /// Upstream's texts.
-pub(super) fn parse(mut text: &[u8]) -> Result<Document, String> {
+pub(super) fn parse(text: &[u8]) -> Result<Document, String> {
     if text
         .split(|byte| *byte == b'\n')
         .filter(|line| line.starts_with(b"%"))
@@ -44,15 +45,32 @@ pub(super) fn parse(mut text: &[u8]) -> Result<Document, String> {
     {
         return Err(format!("yaml: more than {MAX_DIRECTIVES} directives"));
     }
+    let mut line = 0;
+    let events = AssertUnwindSafe(|| read(text, &mut line));
+    catch_unwind(events).unwrap_or_else(|_| Err(unreadable_tag(line)))
+}
+
+/// Reads the events of a document; `line` is that of the last one, from zero.
+fn read(mut text: &[u8], line: &mut u64) -> Result<Document, String> {
     let mut parser = Parser::new();
     parser.set_input(&mut text);
     let mut reader = Reader::default();
     loop {
         let event = parser.parse().map_err(|error| syntax(&error))?;
+        *line = event.end_mark.line;
         if reader.take(event).map_err(|why| format!("yaml: {why}"))? {
             return reader.finish();
         }
     }
+}
+
+/// The error of a tag that a comma follows. The library panics there, and nowhere else that is known.
+fn unreadable_tag(line: u64) -> String {
+    let place = match line {
+        0 => String::new(),
+        line => format!("line {}: ", line + 1),
+    };
+    format!("yaml: {place}did not find expected whitespace or line break")
 }
 
 /// An error of the parser with the line that upstream finds it in: often the one before.

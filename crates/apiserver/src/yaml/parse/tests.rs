@@ -51,6 +51,18 @@ fn regression_numbers_that_begin_with_zero_are_octal() {
     assert_eq!(read.value, expected);
 }
 
+/// The parser panicked, and the request was answered with 500.
+#[test]
+fn regression_a_tag_before_a_comma_is_an_error() {
+    let check = |text: &str, place: &str| {
+        let error = parse(text.as_bytes()).unwrap_err();
+        let expected = format!("yaml: {place}did not find expected whitespace or line break");
+        assert_eq!(error, expected, "{text}");
+    };
+    check("[!a,b]", "");
+    check("a: 1\nb: {c: !!str,d: 1}\n", "line 2: ");
+}
+
 #[test]
 fn attack_texts_take_bounded_time_and_memory() {
     let error = |text: &[u8]| parse(text).unwrap_err();
