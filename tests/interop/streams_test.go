@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -14,9 +15,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorilla/websocket"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/transport/spdy"
@@ -43,6 +46,54 @@ func executor(t *testing.T, transport string, url *url.URL) remotecommand.Execut
 func execURL(ns, pod string, options *corev1.PodExecOptions) *url.URL {
 	return shared.client.CoreV1().RESTClient().Post().Resource("pods").Namespace(ns).Name(pod).SubResource("exec").
 		VersionedParams(options, scheme.ParameterCodec).URL()
+}
+
+// Logs by WebSocket, in each protocol that kube-apiserver has for them.
+func TestLogsByWebSocket(t *testing.T) {
+	ns := namespace(t, shared)
+	launch(t, shared, ns, sleeper("p", "echo hello", "trap 'exit 0' TERM; sleep 3600 & wait"))
+	tls, err := rest.TLSConfigFor(shared.config)
+	must(t, err)
+	url := shared.client.CoreV1().Pods(ns).GetLogs("p", &corev1.PodLogOptions{Follow: true}).URL()
+	url.Scheme = "wss"
+	header := http.Header{}
+	if shared.config.BearerToken != "" {
+		header.Set("Authorization", "Bearer "+shared.config.BearerToken)
+	}
+	dial := func(protocols ...string) (*websocket.Conn, *http.Response, error) {
+		dialer := websocket.Dialer{TLSClientConfig: tls, Subprotocols: protocols}
+		return dialer.DialContext(within(t), url.String(), header)
+	}
+	for _, protocol := range []string{"", "binary.k8s.io", "base64.binary.k8s.io"} {
+		var offered []string
+		if protocol != "" {
+			offered = []string{"other", protocol}
+		}
+		connection, _, err := dial(offered...)
+		must(t, err)
+		defer connection.Close()
+		if connection.Subprotocol() != protocol {
+			t.Fatalf("%q was chosen of %q", connection.Subprotocol(), offered)
+		}
+		must(t, connection.SetReadDeadline(time.Now().Add(time.Minute)))
+		var log []byte
+		for string(log) != "hello\n" {
+			kind, message, err := connection.ReadMessage()
+			must(t, err)
+			if text := protocol == "base64.binary.k8s.io"; text != (kind == websocket.TextMessage) {
+				t.Fatalf("%q: a message of type %d", protocol, kind)
+			} else if text {
+				message, err = base64.StdEncoding.DecodeString(string(message))
+				must(t, err)
+			}
+			if log = append(log, message...); len(log) > len("hello\n") {
+				t.Fatalf("%q: the log is %q", protocol, log)
+			}
+		}
+	}
+	if _, answer, err := dial("other"); err == nil || answer == nil || answer.StatusCode != http.StatusForbidden {
+		t.Fatalf("a protocol that logs do not have: %v, %v", answer, err)
+	}
 }
 
 func TestExec(t *testing.T) {

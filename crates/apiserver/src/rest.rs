@@ -25,6 +25,7 @@ mod patch;
 mod provision;
 mod read;
 mod route;
+mod socket;
 mod sub;
 mod update;
 mod watch;
@@ -182,7 +183,7 @@ fn media_of_answer(resource: &Resource, request: &Incoming) -> Result<MediaType>
 async fn watch_connection(call: Call<'_>) -> Result<Response<Body>> {
     let (core, request) = (call.core, call.request);
     let share = core.watches.of(request)?;
-    let socket = watch::Socket::of(request, core.config.limits.stall_timeout);
+    let socket = socket::Socket::of(request, core.config.limits.stall_timeout);
     let stream = socket.is_some().then(|| core.streams.of(request));
     let stream = stream.transpose()?;
     let mut answer = watch::watch(call).await?;
@@ -194,7 +195,7 @@ async fn watch_connection(call: Call<'_>) -> Result<Response<Body>> {
     if let Some(watching) = core.flow.watching(request) {
         answer.body_mut().hold(Box::new(watching));
     }
-    Ok(socket.carry(answer))
+    Ok(socket.carry_watch(answer))
 }
 
 /// Whether answers can be tables: results of actions and reviews cannot.

@@ -17,10 +17,8 @@ use crate::negotiate::Encoding;
 use crate::registry::Resource;
 use crate::select::Selection;
 
-mod socket;
 mod stream;
 
-pub(super) use socket::Socket;
 use stream::Stream;
 
 /// How often an idle watch that allows it gets a bookmark.

@@ -12,6 +12,7 @@ use crate::body::Body;
 use crate::context::Call;
 use crate::error::{ApiError, Result};
 use crate::registry::{Connect, Subresource};
+use crate::rest::socket::Socket;
 use crate::{kubelet, proxy};
 
 pub(super) async fn answer(
@@ -43,7 +44,7 @@ pub(super) async fn answer(
     )
     .await?;
     match (call.resource.rules.connect, subresource.name.as_str()) {
-        (Some(Connect::Pod), "log") => kubelet::log(&call).await,
+        (Some(Connect::Pod), "log") => log(&call).await,
         (Some(Connect::Pod), "exec" | "attach" | "portforward") => {
             require_create(&call).await?;
             kubelet::stream(&call, &subresource.name).await
@@ -53,6 +54,18 @@ pub(super) async fn answer(
         (Some(Connect::Node), "proxy") => kubelet::proxy(&call, body).await,
         _ => Err(ApiError::no_such_path()),
     }
+}
+
+/// The log of a container, as the body of the answer or over a WebSocket, which counts as a stream of its user.
+async fn log(call: &Call<'_>) -> Result<Response<Body>> {
+    let stall = call.core.config.limits.stall_timeout;
+    let Some(socket) = Socket::of(call.request, stall) else {
+        return kubelet::log(call).await;
+    };
+    let stream = call.core.streams.of(call.request)?;
+    let mut answer = kubelet::log(call).await?;
+    answer.body_mut().hold(Box::new(stream));
+    Ok(socket.carry_log(answer))
 }
 
 /// A stream into a pod requires the permission to create it, also if it begins with the `GET` of a WebSocket. The
