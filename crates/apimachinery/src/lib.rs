@@ -44,6 +44,7 @@ pub mod pem;
 pub mod quantity;
 pub mod quote;
 pub mod status;
+pub mod strconv;
 pub mod suggest;
 pub mod truncate;
 pub mod webhook;

@@ -25,6 +25,8 @@ mod unbuilt;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use allot_apimachinery::strconv::parse_bool;
+
 use settled::Setting;
 
 pub use history::Feature;
@@ -371,15 +373,6 @@ pub const COMPONENT: &str = "kube";
 pub fn gate_name(entry: &str) -> &str {
     let name = entry.split('=').next().unwrap_or_default().trim();
     name.split_once(':').map_or(name, |(_, gate)| gate).trim()
-}
-
-/// The spellings that Go's `strconv.ParseBool` accepts.
-fn parse_bool(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

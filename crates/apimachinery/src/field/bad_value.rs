@@ -5,6 +5,7 @@ use std::fmt;
 use serde_json::Value;
 
 use crate::quote::{go_json, quote};
+use crate::strconv::format_float;
 
 /// The offending value as a message shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -58,25 +59,10 @@ impl From<&Value> for BadValue {
         match value {
             Value::String(text) => Self::Text(text.clone()),
             Value::Number(number) if number.is_f64() => {
-                Self::Raw(go_float(number.as_f64().unwrap_or_default()))
+                Self::Raw(format_float(number.as_f64().unwrap_or_default()))
             }
             other => Self::Raw(go_json(other)),
         }
-    }
-}
-
-/// A float as Go's `%v` prints it: with an exponent from a million on.
-fn go_float(value: f64) -> String {
-    let exact = format!("{value:e}");
-    let Some((digits, exponent)) = exact.split_once('e') else {
-        return exact;
-    };
-    match exponent.parse::<i32>() {
-        Ok(exponent) if !(-4..6).contains(&exponent) => {
-            let sign = if exponent < 0 { '-' } else { '+' };
-            format!("{digits}e{sign}{:02}", exponent.abs())
-        }
-        _ => value.to_string(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use allot_apimachinery::strconv::parse_bool;
 use allot_store::ListOptions;
 use serde_json::{Value, json};
 
@@ -125,8 +126,7 @@ pub(super) async fn check(
 /// Whether the pods of an account may have its own secrets only.
 fn limits_secrets(account: &Value) -> bool {
     let wanted = account["metadata"]["annotations"][MOUNTABLE].as_str();
-    // The spellings that Go's `strconv.ParseBool` reads as true.
-    wanted.is_some_and(|it| ["1", "t", "T", "TRUE", "true", "True"].contains(&it))
+    wanted.and_then(parse_bool) == Some(true)
 }
 
 /// The first secret of a pod, or of its ephemeral containers, that its account does not name. As upstream, projected

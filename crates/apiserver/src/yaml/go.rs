@@ -46,35 +46,3 @@ fn write_go(value: &Value, text: &mut String) {
         other => text.push_str(&other.to_string()),
     }
 }
-
-/// A number as Go prints it with the verb `g`, from its shortest decimal form.
-pub(super) fn float_text(shortest: &str) -> String {
-    // Rust writes 1.5e3 as d.dddde±x.
-    let Some((mantissa, exponent)) = shortest.split_once('e') else {
-        return shortest.to_owned();
-    };
-    let Ok(exponent) = exponent.parse::<i32>() else {
-        return shortest.to_owned();
-    };
-    if !(-4..6).contains(&exponent) {
-        let sign = if exponent < 0 { '-' } else { '+' };
-        return format!("{mantissa}e{sign}{:02}", exponent.abs());
-    }
-    let (sign, mantissa) = match mantissa.strip_prefix('-') {
-        Some(rest) => ("-", rest),
-        None => ("", mantissa),
-    };
-    let digits = mantissa.replace('.', "");
-    let Ok(before) = usize::try_from(exponent + 1) else {
-        return format!(
-            "{sign}0.{}{digits}",
-            "0".repeat(exponent.unsigned_abs() as usize - 1)
-        );
-    };
-    match digits.len() {
-        0 => format!("{sign}0"),
-        count if count <= before => format!("{sign}{digits}{}", "0".repeat(before - count)),
-        _ if before == 0 => format!("{sign}0.{digits}"),
-        _ => format!("{sign}{}.{}", &digits[..before], &digits[before..]),
-    }
-}

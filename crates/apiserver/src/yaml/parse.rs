@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use allot_apimachinery::quote::quote;
+use allot_apimachinery::strconv::format_float;
 use libyaml_safer::{ErrorKind, Event, EventData, Parser};
 use serde_json::{Map, Value};
 
-use super::go::{excerpt, float_text};
+use super::go::excerpt;
 use super::resolve::{Scalar, resolve};
 
 #[cfg(test)]
@@ -256,12 +257,7 @@ impl Reader {
             }
             Scalar::Float(number) => serde_json::Number::from_f64(*number).map_or_else(
                 || {
-                    let shown = match () {
-                        () if number.is_nan() => "NaN",
-                        () if *number > 0.0 => "+Inf",
-                        () => "-Inf",
-                    };
-                    let why = format!("json: unsupported value: {shown}");
+                    let why = format!("json: unsupported value: {}", format_float(*number));
                     self.beyond_json.get_or_insert(why);
                     Value::Null
                 },
@@ -465,9 +461,9 @@ fn member(scalar: Scalar) -> Key {
                 () if number == f64::INFINITY => ".inf".to_owned(),
                 () if number == f64::NEG_INFINITY => "-.inf".to_owned(),
                 // Upstream prints it as a float of 32 bits.
-                () => float_text(&format!("{:e}", number as f32)),
+                () => format_float(number as f32),
             };
-            Key::Member(name, float_text(&format!("{number:e}")))
+            Key::Member(name, format_float(number))
         }
         Scalar::Null => {
             let why = "unsupported map key of type: %!s(<nil>), key: <nil>";

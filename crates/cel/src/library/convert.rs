@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use allot_apimachinery::strconv::parse_bool;
+
 use super::{Args, Outcome};
 use crate::{
     library::Function,
@@ -13,10 +15,9 @@ pub(super) fn function(name: &str) -> Option<Function> {
     Some(match name {
         "bool" => |args| match &args[0] {
             Value::Bool(value) => Ok(Value::Bool(*value)),
-            Value::String(text) => match &**text {
-                "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(Value::Bool(true)),
-                "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(Value::Bool(false)),
-                _ => Err(no_conversion("string", "bool")),
+            Value::String(text) => match parse_bool(text) {
+                Some(value) => Ok(Value::Bool(value)),
+                None => Err(no_conversion("string", "bool")),
             },
             _ => Err(Fault::NoOverload),
         },

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use allot_apimachinery::strconv::format_float;
+
 use super::{Extension, Value};
 
 pub(super) fn show(value: &Value<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -10,7 +12,7 @@ pub(super) fn show(value: &Value<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result
         Value::Bool(value) => write!(f, "{value}"),
         Value::Int(value) => write!(f, "{value}"),
         Value::Uint(value) => write!(f, "{value}"),
-        Value::Double(value) => f.write_str(&go_float(*value)),
+        Value::Double(value) => f.write_str(&format_float(*value)),
         Value::String(text) => f.write_str(text),
         Value::Bytes(bytes) => {
             // A slice of bytes is shown as numbers.
@@ -47,36 +49,4 @@ pub(super) fn show(value: &Value<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result
             Extension::Access(access) => f.write_str(access.type_name()),
         },
     }
-}
-
-/// Exponent from which Go shows the shortest form of a number with an exponent.
-const SHORTEST_PRECISION: i32 = 6;
-
-/// A floating-point number as Go's `%g` shows it: the shortest digits, an exponent where it is large or small.
-pub(crate) fn go_float(value: f64) -> String {
-    if value.is_nan() {
-        return "NaN".to_owned();
-    }
-    if value.is_infinite() {
-        return if value > 0.0 {
-            "+Inf".to_owned()
-        } else {
-            "-Inf".to_owned()
-        };
-    }
-    if value == 0.0 {
-        return if value.is_sign_negative() {
-            "-0".to_owned()
-        } else {
-            "0".to_owned()
-        };
-    }
-    let scientific = format!("{value:e}");
-    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    if (-4..SHORTEST_PRECISION).contains(&exponent) {
-        return format!("{value}");
-    }
-    let sign = if exponent < 0 { '-' } else { '+' };
-    format!("{mantissa}e{sign}{:02}", exponent.abs())
 }
