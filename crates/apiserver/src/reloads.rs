@@ -80,9 +80,7 @@ impl Reloads {
         let mut labels = vec![("status", status.to_owned())];
         labels.extend(self.labels(plugin));
         self.counts.get_or_create(&labels).inc();
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        let seconds = since.unwrap_or_default().as_secs_f64();
-        self.times.get_or_create(&labels).set(seconds);
+        self.times.get_or_create(&labels).set(now());
     }
 
     fn labels(&self, plugin: &'static str) -> Labels {
@@ -91,6 +89,12 @@ impl Reloads {
         let server = ("apiserver_id_hash", self.server.clone());
         plugin.into_iter().chain([server]).collect()
     }
+}
+
+/// The time as a metric has it, in seconds since 1970.
+pub(crate) fn now() -> f64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default().as_secs_f64()
 }
 
 /// The hash of a text as the value of a label, which tells texts apart without showing them; empty for an empty text.

@@ -1,19 +1,40 @@
 //! Claims that every token must have, of any user: of the issuer, about the audience and about the time.
 
+use std::sync::Arc;
+
 use allot_apimachinery::quote::quote;
 use serde_json::{Map, Value};
 
-use super::token;
+use super::keys::KeySet;
+use super::token::{self, Token};
+use crate::config::TokenIssuer;
 
 const SECOND: i128 = 1_000_000_000;
 /// The time by which clocks may differ for a token that is not valid yet, as upstream.
 const LEEWAY: i128 = 60 * SECOND;
 
+/// Verifies a token of `issuer` by its algorithm, its signature and its claims. The configuration has the algorithms and the
+/// audiences.
+///
+/// # Errors
+/// Upstream's texts.
+pub(super) async fn verify(
+    token: &Token<'_>,
+    keys: &Arc<KeySet>,
+    issuer: &str,
+    config: &TokenIssuer,
+) -> Result<(), String> {
+    let now = jiff::Timestamp::now();
+    token.check_algorithm(&config.algorithms)?;
+    keys.verify(token).await?;
+    check(issuer, &config.audiences, &token.claims, now)
+}
+
 /// Whether a token of an issuer with these claims is valid at this time, for one of the audiences.
 ///
 /// # Errors
 /// Upstream's texts.
-pub(super) fn check(
+fn check(
     issuer: &str,
     accepted: &[String],
     claims: &Map<String, Value>,

@@ -25,7 +25,7 @@ struct Discovered {
 /// Where the keys of an issuer are, as its document says, which is at its URL unless another place is given.
 ///
 /// # Errors
-/// The document cannot be had, is of another issuer, or names no place.
+/// The document cannot be fetched, is of another issuer, or names no place.
 pub(super) async fn discover(
     tls: &Arc<ClientConfig>,
     url: &str,

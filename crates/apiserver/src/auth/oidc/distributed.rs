@@ -56,7 +56,7 @@ impl Resolver {
     /// The claim with the groups, and its value, if a token of the issuer keeps them elsewhere.
     ///
     /// # Errors
-    /// Upstream's texts: the claim cannot be had.
+    /// Upstream's texts: the claim cannot be fetched.
     pub(super) async fn groups<'i>(
         &self,
         issuer: &'i TokenIssuer,
@@ -104,13 +104,7 @@ impl Resolver {
             .keys(issuer, other)
             .await
             .map_err(|why| format!("verifying untrusted issuer {other} failed: {why}"))?;
-        let now = jiff::Timestamp::now();
-        let verified = async {
-            token.check_algorithm(&issuer.algorithms)?;
-            keys.verify(&token).await?;
-            claims::check(other, &issuer.audiences, &token.claims, now)
-        };
-        let verified: Result<(), String> = verified.await;
+        let verified = claims::verify(&token, &keys, other, issuer).await;
         verified.map_err(|why| format!("verify distributed claim token: {why}"))?;
         token.claims.get(claim).cloned().ok_or_else(|| {
             let endpoint = quote(endpoint);

@@ -104,13 +104,7 @@ impl Provider {
                 return Err(format!("oidc: authenticator not initialized{before}{why}"));
             }
         };
-        let now = jiff::Timestamp::now();
-        let verified = async {
-            token.check_algorithm(&self.issuer.algorithms)?;
-            keys.verify(token).await?;
-            claims::check(&self.issuer.url, &self.issuer.audiences, &token.claims, now)
-        };
-        let verified: Result<(), String> = verified.await;
+        let verified = claims::verify(token, &keys, &self.issuer.url, &self.issuer).await;
         verified.map_err(|why| format!("oidc: verify token: {why}"))?;
         let groups = self.resolver.groups(&self.issuer, &token.claims).await;
         let groups =
