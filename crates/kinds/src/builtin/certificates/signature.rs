@@ -6,12 +6,14 @@ use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::signature_algorithm::SignatureAlgorithm;
 use x509_parser::x509::SubjectPublicKeyInfo;
 
+use SignatureError::{Ecdsa, Ed25519, Insecure, OtherKey, Rsa, Unimplemented};
+
 const RSA_KEY: &str = "1.2.840.113549.1.1.1";
 const EC_KEY: &str = "1.2.840.10045.2.1";
-const ED25519: &str = "1.3.101.112";
-const P256: &str = "1.2.840.10045.3.1.7";
-const P384: &str = "1.3.132.0.34";
-const P521: &str = "1.3.132.0.35";
+pub(super) const ED25519: &str = "1.3.101.112";
+pub(super) const P256: &str = "1.2.840.10045.3.1.7";
+pub(super) const P384: &str = "1.3.132.0.34";
+pub(super) const P521: &str = "1.3.132.0.35";
 
 /// Why a signature proves nothing. The texts are Go's.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -34,8 +36,6 @@ pub(super) enum SignatureError {
     #[error("x509: Ed25519 verification failure")]
     Ed25519,
 }
-
-use SignatureError::{Ecdsa, Ed25519, Insecure, OtherKey, Rsa, Unimplemented};
 
 /// Checks that the owner of the request's key has signed it.
 ///
@@ -92,7 +92,8 @@ pub(super) fn check(request: &X509CertificationRequest<'_>) -> Result<(), Signat
         })
 }
 
-fn curve(key: &SubjectPublicKeyInfo<'_>) -> Option<String> {
+/// The identifier of the curve of a key.
+pub(super) fn curve(key: &SubjectPublicKeyInfo<'_>) -> Option<String> {
     let parameters = key.algorithm.parameters.as_ref()?;
     Some(parameters.as_oid().ok()?.to_id_string())
 }

@@ -9,12 +9,8 @@ use x509_parser::prelude::FromDer;
 use x509_parser::public_key::PublicKey;
 use x509_parser::x509::SubjectPublicKeyInfo;
 
+use crate::builtin::certificates::signature::{self as signatures, ED25519, P256, P384, P521};
 use crate::validate::text;
-
-const P256: &str = "1.2.840.10045.3.1.7";
-const P384: &str = "1.3.132.0.34";
-const P521: &str = "1.3.132.0.35";
-const ED25519: &str = "1.3.101.112";
 
 /// A key of a type that requests may have.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -51,7 +47,7 @@ pub(super) fn of_request(der: &[u8]) -> Result<Vec<u8>, Refused> {
     let request = parsed(der)?;
     let key = &request.certification_request_info.subject_pki;
     kind(key)?;
-    super::super::signature::check(&request).map_err(|_| Refused::Signature)?;
+    signatures::check(&request).map_err(|_| Refused::Signature)?;
     Ok(key.raw.to_vec())
 }
 
@@ -80,17 +76,8 @@ pub(super) fn prove(key: &[u8], text: &[u8], proof: &[u8]) -> Result<(), Refused
         Kind::Rsa => &signature::RSA_PSS_2048_8192_SHA256,
         Kind::P521 => return Err(Refused::Signature),
     };
-    verify(algorithm, &key, text, proof)
-}
-
-fn verify(
-    algorithm: &'static dyn VerificationAlgorithm,
-    key: &SubjectPublicKeyInfo<'_>,
-    message: &[u8],
-    signature: &[u8],
-) -> Result<(), Refused> {
     UnparsedPublicKey::new(algorithm, &key.subject_public_key.data)
-        .verify(message, signature)
+        .verify(text, proof)
         .map_err(|_| Refused::Signature)
 }
 
@@ -104,9 +91,7 @@ fn kind(key: &SubjectPublicKeyInfo<'_>) -> Result<Kind, Refused> {
             bits => Err(Refused::Bits(bits)),
         },
         Ok(PublicKey::EC(_)) => {
-            let parameters = key.algorithm.parameters.as_ref();
-            let curve = parameters.and_then(|it| it.as_oid().ok());
-            let curve = curve.ok_or(Refused::Malformed)?.to_id_string();
+            let curve = signatures::curve(key).ok_or(Refused::Malformed)?;
             match curve.as_str() {
                 P256 => Ok(Kind::P256),
                 P384 => Ok(Kind::P384),
