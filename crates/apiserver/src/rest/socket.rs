@@ -28,6 +28,8 @@ const MAX_RECEIVED: usize = 64 << 10;
 const LOG_MESSAGE: usize = 2048;
 /// The protocol of a log whose messages are text.
 const BASE64: &str = "base64.binary.k8s.io";
+/// All protocols of logs.
+const LOG_PROTOCOLS: [&str; 3] = ["", "binary.k8s.io", BASE64];
 
 /// How an answer is divided into messages.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,12 +63,16 @@ impl Socket {
         let key = request.headers.get(SEC_WEBSOCKET_KEY)?;
         let accept = derive_accept_key(key.as_bytes());
         let offered = request.headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
-        let names = offered.filter_map(|value| value.to_str().ok());
-        let names = names.flat_map(|names| names.split(','));
+        // What is not text is no protocol that the server has.
+        let offered = offered.map(|value| String::from_utf8_lossy(value.as_bytes()));
+        let offered = offered.flat_map(|names| {
+            let names = names.split(',').map(|name| name.trim().to_owned());
+            names.collect::<Vec<_>>()
+        });
         Some(Socket {
             connection: request.upgrade.lock().take()?,
             accept,
-            offered: names.map(|name| name.trim().to_owned()).collect(),
+            offered: offered.collect(),
             stall,
         })
     }
@@ -89,18 +95,13 @@ impl Socket {
     /// Sends a log over the connection, in the first of the offered protocols that upstream has; an answer that is no log is
     /// returned as it is. As upstream, a client that offers only other protocols gets 403 without a text.
     pub(in crate::rest) fn carry_log(self, log: Response<Body>) -> Response<Body> {
-        let protocol = match self.offered.is_empty() {
-            true => None,
-            false => {
-                let known = |name: &&String| ["", "binary.k8s.io", BASE64].contains(&name.as_str());
-                let Some(name) = self.offered.iter().find(known) else {
-                    let mut answer = Response::new(Body::empty());
-                    *answer.status_mut() = StatusCode::FORBIDDEN;
-                    return answer;
-                };
-                Some(name.clone())
-            }
-        };
+        let known = |name: &&String| LOG_PROTOCOLS.contains(&name.as_str());
+        let protocol = self.offered.iter().find(known).cloned();
+        if protocol.is_none() && !self.offered.is_empty() {
+            let mut answer = Response::new(Body::empty());
+            *answer.status_mut() = StatusCode::FORBIDDEN;
+            return answer;
+        }
         let framing = match protocol.as_deref() {
             Some(BASE64) => Framing::Base64,
             _ => Framing::Bytes,
