@@ -1,6 +1,6 @@
 //! YAML as upstream's parser reads it: a port of libyaml (go-yaml v2), with its errors, into what JSON can say.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use allot_apimachinery::quote::quote;
@@ -109,12 +109,36 @@ struct Frame {
 
 enum Content {
     List(Vec<Value>),
-    Map {
-        members: Map<String, Value>,
-        /// The keys as Go shows them, which tell numbers and texts apart.
-        shown: std::collections::HashSet<String>,
-        key: Option<Key>,
-    },
+    Map(Members),
+}
+
+#[derive(Default)]
+struct Members {
+    members: Map<String, Value>,
+    /// The keys as Go shows them, which tell numbers and texts apart.
+    shown: HashSet<String>,
+    /// The key whose value comes next.
+    key: Option<Key>,
+}
+
+impl Members {
+    /// Sets a member; `repeated` gets a line if its key is there already.
+    fn set(
+        &mut self,
+        (name, shown): (String, String),
+        value: Value,
+        line: u64,
+        repeated: &mut Vec<String>,
+    ) {
+        if self.shown.contains(&shown) {
+            if repeated.len() < MAX_REPEATED {
+                repeated.push(format!("  line {line}: key {shown} already set in map"));
+            }
+        } else {
+            self.shown.insert(shown);
+        }
+        self.members.insert(name, value);
+    }
 }
 
 enum Key {
@@ -165,12 +189,7 @@ impl Reader {
                 self.open(anchor, Content::List(Vec::new()), line)?
             }
             EventData::MappingStart { anchor, .. } => {
-                let content = Content::Map {
-                    members: Map::new(),
-                    shown: Default::default(),
-                    key: None,
-                };
-                self.open(anchor, content, line)?;
+                self.open(anchor, Content::Map(Members::default()), line)?;
             }
             EventData::SequenceEnd | EventData::MappingEnd => self.close(),
             EventData::DocumentEnd { .. } | EventData::StreamEnd => return Ok(true),
@@ -198,7 +217,7 @@ impl Reader {
 
     fn expects_key(&self) -> bool {
         let frame = self.open.last();
-        frame.is_some_and(|frame| matches!(frame.content, Content::Map { key: None, .. }))
+        frame.is_some_and(|frame| matches!(&frame.content, Content::Map(map) if map.key.is_none()))
     }
 
     fn scalar(
@@ -268,11 +287,11 @@ impl Reader {
 
     fn set_key(&mut self, found: Key) {
         if let Some(Frame {
-            content: Content::Map { key, .. },
+            content: Content::Map(map),
             ..
         }) = self.open.last_mut()
         {
-            *key = Some(found);
+            map.key = Some(found);
         }
     }
 
@@ -340,7 +359,7 @@ impl Reader {
         };
         let value = match content {
             Content::List(items) => Value::Array(items),
-            Content::Map { members, .. } => Value::Object(members),
+            Content::Map(map) => Value::Object(map.members),
         };
         self.add(anchor, Node { value, count, size }, false, line);
     }
@@ -369,15 +388,11 @@ impl Reader {
         };
         frame.count += count;
         frame.size += size;
-        let (members, shown, key) = match &mut frame.content {
+        let map = match &mut frame.content {
             Content::List(items) => return items.push(value),
-            Content::Map {
-                members,
-                shown,
-                key,
-            } => (members, shown, key),
+            Content::Map(map) => map,
         };
-        match key.take() {
+        match map.key.take() {
             // Scalars are no values here but keys, unless an alias repeats them.
             None => {
                 let found = match value {
@@ -400,43 +415,38 @@ impl Reader {
                 let why = || format!("{why}, value: {shown}");
                 self.beyond_json.get_or_insert_with(why);
             }
-            Some(Key::Member(name, show)) => {
-                if !shown.insert(show.clone()) && self.repeated.len() < MAX_REPEATED {
-                    self.repeated
-                        .push(format!("  line {line}: key {show} already set in map"));
-                }
+            Some(Key::Member(name, shown)) => {
                 frame.size += name.len() + NODE;
-                members.insert(name, value);
+                map.set((name, shown), value, line, &mut self.repeated);
             }
             Some(Key::Merge) => {
-                let merged = match value {
-                    Value::Object(merged) => vec![merged],
-                    // Those that come first take precedence.
-                    Value::Array(items) if !is_scalar => {
-                        let maps = items.into_iter().rev().map(|item| match item {
-                            Value::Object(merged) => Some(merged),
-                            _ => None,
-                        });
-                        maps.collect::<Option<Vec<_>>>().unwrap_or_else(|| {
-                            self.mistake.get_or_insert_with(no_map);
-                            Vec::new()
-                        })
-                    }
-                    _ => {
-                        self.mistake.get_or_insert_with(no_map);
-                        Vec::new()
-                    }
+                let Some(merged) = merged(value, is_scalar) else {
+                    let why = "map merge requires map or sequence of maps as the value";
+                    return self.mistake(|| why.to_owned());
                 };
                 for (name, value) in merged.into_iter().flatten() {
-                    let show = quote(&name);
-                    if !shown.insert(show.clone()) && self.repeated.len() < MAX_REPEATED {
-                        self.repeated
-                            .push(format!("  line {line}: key {show} already set in map"));
-                    }
-                    members.insert(name, value);
+                    let shown = quote(&name);
+                    map.set((name, shown), value, line, &mut self.repeated);
                 }
             }
         }
+    }
+}
+
+/// The maps whose members a map takes over, in the order in which they are set; none if the value is no map and no list of
+/// maps.
+fn merged(value: Value, is_scalar: bool) -> Option<Vec<Map<String, Value>>> {
+    match value {
+        Value::Object(merged) => Some(vec![merged]),
+        // Those that come first take precedence.
+        Value::Array(items) if !is_scalar => {
+            let maps = items.into_iter().rev().map(|item| match item {
+                Value::Object(merged) => Some(merged),
+                _ => None,
+            });
+            maps.collect()
+        }
+        _ => None,
     }
 }
 
@@ -470,10 +480,6 @@ fn member(scalar: Scalar) -> Key {
             Key::Unusable(Some(why.to_owned()))
         }
     }
-}
-
-fn no_map() -> String {
-    "map merge requires map or sequence of maps as the value".to_owned()
 }
 
 /// Which part of all values may come from aliases, by the number of values, as upstream.
