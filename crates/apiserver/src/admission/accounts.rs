@@ -132,62 +132,70 @@ fn limits_secrets(account: &Value) -> bool {
 /// The first secret of a pod, or of its ephemeral containers, that its account does not name. As upstream, projected
 /// volumes and those of drivers are not looked at.
 fn foreign_secret(account: &Value, name: &str, pod: &Value, ephemeral: bool) -> Option<String> {
-    let named = |list: &str, secret: &str| {
-        let mut known = items(&account[list]).iter();
-        known.any(|it| it["name"] == secret)
-    };
-    let foreign = |secret: &str| !named("secrets", secret);
     let spec = &pod["spec"];
-    let lists: &[(&str, &str)] = match ephemeral {
-        true => &[("ephemeralContainers", "ephemeral container")],
-        false => &[
-            ("initContainers", "init container"),
-            ("containers", "container"),
-        ],
+    let what = if ephemeral {
+        in_containers(account, &spec["ephemeralContainers"], "ephemeral container")
+    } else {
+        in_volumes(account, &spec["volumes"])
+            .or_else(|| in_containers(account, &spec["initContainers"], "init container"))
+            .or_else(|| in_containers(account, &spec["containers"], "container"))
     };
-    if !ephemeral {
-        for volume in items(&spec["volumes"]) {
-            let secret = text(volume, &["secret", "secretName"]);
-            if volume["secret"].is_object() && foreign(secret) {
-                return Some(format!(
-                    "volume with secret.secretName=\"{secret}\" is not allowed because service account {name} does not reference that secret"
-                ));
-            }
+    let why = "is not allowed because service account";
+    match what {
+        Some(what) => Some(format!(
+            "{what} {why} {name} does not reference that secret"
+        )),
+        None if ephemeral => None,
+        None => {
+            let what = in_pulls(account, &spec["imagePullSecrets"])?;
+            Some(format!(
+                "{what} {why} {name} does not reference that imagePullSecret"
+            ))
         }
     }
-    for (list, word) in lists {
-        for container in items(&spec[*list]) {
-            let whose = text(container, &["name"]);
-            let refused = |what: String, secret: &str| {
-                Some(format!(
-                    "{word} {whose} with {what} referencing secret.secretName=\"{secret}\" is not allowed because service account {name} does not reference that secret"
-                ))
-            };
-            for variable in items(&container["env"]) {
-                let from = &variable["valueFrom"]["secretKeyRef"];
-                let secret = text(from, &["name"]);
-                if from.is_object() && foreign(secret) {
-                    let variable = text(variable, &["name"]);
-                    return refused(format!("envVar {variable}"), secret);
-                }
-            }
-            for from in items(&container["envFrom"]) {
-                let secret = text(from, &["secretRef", "name"]);
-                if from["secretRef"].is_object() && foreign(secret) {
-                    return refused("envFrom".to_owned(), secret);
-                }
-            }
-        }
-    }
-    if ephemeral {
-        return None;
-    }
-    let pulls = items(&spec["imagePullSecrets"]).iter().enumerate();
-    let mut pulls = pulls.map(|(index, it)| (index, text(it, &["name"])));
-    let (index, secret) = pulls.find(|(_, secret)| !named("imagePullSecrets", secret))?;
-    Some(format!(
-        "imagePullSecrets[{index}].name=\"{secret}\" is not allowed because service account {name} does not reference that imagePullSecret"
-    ))
+}
+
+/// Whether a list of an account names a secret.
+fn is_named(account: &Value, list: &str, secret: &str) -> bool {
+    let mut known = items(&account[list]).iter();
+    known.any(|it| it["name"] == secret)
+}
+
+fn in_volumes(account: &Value, volumes: &Value) -> Option<String> {
+    let sources = items(volumes).iter().map(|volume| &volume["secret"]);
+    let mut secrets = sources
+        .filter(|source| source.is_object())
+        .map(|source| text(source, &["secretName"]));
+    let secret = secrets.find(|secret| !is_named(account, "secrets", secret))?;
+    Some(format!("volume with secret.secretName=\"{secret}\""))
+}
+
+fn in_containers(account: &Value, containers: &Value, word: &str) -> Option<String> {
+    items(containers).iter().find_map(|container| {
+        let variables = items(&container["env"]).iter().map(|variable| {
+            let name = format!("envVar {}", text(variable, &["name"]));
+            (name, &variable["valueFrom"]["secretKeyRef"])
+        });
+        let whole = items(&container["envFrom"]).iter();
+        let whole = whole.map(|from| ("envFrom".to_owned(), &from["secretRef"]));
+        let (what, secret) = variables
+            .chain(whole)
+            .filter(|(_, from)| from.is_object())
+            .map(|(what, from)| (what, text(from, &["name"])))
+            .find(|(_, secret)| !is_named(account, "secrets", secret))?;
+        let whose = text(container, &["name"]);
+        Some(format!(
+            "{word} {whose} with {what} referencing secret.secretName=\"{secret}\""
+        ))
+    })
+}
+
+fn in_pulls(account: &Value, pulls: &Value) -> Option<String> {
+    let pulls = items(pulls).iter().map(|it| text(it, &["name"]));
+    let (index, secret) = pulls
+        .enumerate()
+        .find(|(_, secret)| !is_named(account, "imagePullSecrets", secret))?;
+    Some(format!("imagePullSecrets[{index}].name=\"{secret}\""))
 }
 
 /// Refuses what a node's own pod may not have: everything that the API would have to give it.

@@ -51,7 +51,7 @@ async fn get(server: &Server, user: User, path: &str) -> (u16, String) {
     (code, String::from_utf8_lossy(&body).into_owned())
 }
 
-/// Waits until a user who has no role gets this code.
+/// Waits until a user without a role gets this code.
 async fn answers(server: &Server, code: u16) {
     until("the new authorizers are in use", || async {
         match get(server, User::new("ann", ["team"]), "/api/v1/pods").await {

@@ -79,8 +79,8 @@ pub(super) async fn check(
     Ok(())
 }
 
-/// What is said about the pods of a namespace that do not comply with a new level. Pods are many, and who may label a
-/// namespace can do so all the time: their number and the time are bounded.
+/// The warnings about pods of a namespace that do not comply with a new level. There may be many pods, and a client that
+/// may label the namespace can repeat that: their number and the time are bounded.
 async fn violations(
     new: Standard,
     pods: &[Arc<Entry>],

@@ -1,6 +1,6 @@
-//! Who has the seats of a level: one busy user leaves some of them to others.
+//! The users that hold the seats of a level: one busy user leaves some of them to others.
 //!
-//! Upstream lets one flow take all seats of a level. Fair queues decide then who is next, but a short request waits until
+//! Upstream lets one flow take all seats of a level. Fair queues decide then which flow is next, but a short request waits until
 //! one of the running ones ends: if they are large lists that share the processors, all of them end late. Here a user
 //! gets another seat only as long as enough of them stay free, as a switch shares its buffers between ports (dynamic
 //! thresholds, Choudhury and Hahne 1998): one busy user leaves a quarter of the seats, two leave a seventh. A user
@@ -12,8 +12,8 @@ use super::Sender;
 
 /// A user has at most so many times the seats that stay free.
 const TIMES_FREE: usize = 3;
-/// The service accounts of one namespace together have at most so many times the seats that stay free: who may create
-/// one may create many.
+/// The service accounts of one namespace together have at most so many times the seats that stay free: a client that may
+/// create one may create many.
 const OWNER_TIMES_FREE: usize = 7;
 
 /// A user that has seats or waits for some.

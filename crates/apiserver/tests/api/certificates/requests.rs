@@ -1,4 +1,4 @@
-//! Certificate signing requests: who has the key, and who decides.
+//! Certificate signing requests: the proof of the key, and the decision.
 
 use super::*;
 
