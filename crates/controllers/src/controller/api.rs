@@ -5,7 +5,7 @@ use allot_client::delete::by_uid;
 use allot_reflector::{Readable, Writes};
 use allot_resourceclaim::{Change, Target};
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use kube::api::{Api, Patch, PatchParams, PostParams, PropagationPolicy, ValidationDirective};
+use kube::api::{Api, Patch, PatchParams, PostParams, PropagationPolicy};
 use kube::core::{Request, TypeMeta};
 use kube::{Client, Resource};
 use serde_json::{Value, json};
@@ -104,9 +104,7 @@ where
 {
     let params = PatchParams {
         field_manager: Some(FIELD_MANAGER.to_owned()),
-        // Nothing reads the warnings, and to find them the server would compare the patch with the type a second time.
-        field_validation: Some(ValidationDirective::Ignore),
-        ..Default::default()
+        ..allot_client::patch_params()
     };
     let request = Request::new(api.resource_url());
     let request = match part {
