@@ -235,6 +235,8 @@ async fn regression_watches_that_end_at_once_are_not_repeated_without_a_pause() 
     }
 }
 
+const SPACES: &[u8] = &[b' '; 1 << 16];
+
 /// Chunks without end, and how many bytes were taken.
 fn endless(
     chunk: &'static [u8],
@@ -250,7 +252,6 @@ fn endless(
 /// A server that never ends an answer took memory without end.
 #[tokio::test(start_paused = true)]
 async fn regression_answers_without_end_are_not_collected() {
-    const SPACES: &[u8] = &[b' '; 1 << 16];
     let check = async |code: u16, of_watch: bool, most: usize, message: &str| {
         let taken = Arc::new(Mutex::new(0));
         let counted = Arc::clone(&taken);
@@ -288,6 +289,36 @@ async fn regression_answers_without_end_are_not_collected() {
     check(200, false, object, "an answer of more than 67108864 bytes").await;
     check(500, false, 2 << 20, "an answer of more than 1048576 bytes").await;
     check(200, true, 2 * object, "").await;
+}
+
+/// As for reads: the answer to a write was awaited and collected without a limit.
+#[tokio::test(start_paused = true)]
+async fn regression_answers_to_writes_are_bounded() {
+    let check = async |client: kube::Client, message: &str| {
+        let (writes, url) = (Writes::new(client), "/api/v1/namespaces/default/configmaps");
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+        let only = writes.send_only(http::Method::POST, url, &object).await;
+        let read = writes.send::<ConfigMap>(http::Method::POST, url, &object, everything);
+        for error in [only.unwrap_err(), read.await.unwrap_err()] {
+            assert!(api_message(&error).contains(message), "{error}");
+        }
+    };
+    let taken = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&taken);
+    let large = tower::service_fn(move |_: Request<Body>| {
+        let body = endless(SPACES, &counted);
+        async { Ok::<_, Infallible>(Response::new(body)) }
+    });
+    let large = kube::Client::new(large, "default");
+    check(large, "an answer of more than 67108864 bytes").await;
+    let most = 2 * (wire::LARGEST_OBJECT + SPACES.len());
+    assert!(*taken.lock().expect("no panic") <= most);
+    let silent = tower::service_fn(|_: Request<Body>| async {
+        let silence = futures::stream::pending::<Result<Frame<_>, Infallible>>();
+        Ok::<_, Infallible>(Response::new(StreamBody::new(silence)))
+    });
+    let silent = kube::Client::new(silent, "default");
+    check(silent, "no whole answer within 300s").await;
 }
 
 /// A list whose pages never end is given up, by its size or by their number.

@@ -76,7 +76,7 @@ pub(crate) async fn send(
 }
 
 /// A body of at most so many bytes.
-async fn collect(body: Body, largest: usize) -> Result<Vec<u8>, Error> {
+pub(crate) async fn collect(body: Body, largest: usize) -> Result<Vec<u8>, Error> {
     match Limited::new(body, largest).collect().await {
         Ok(collected) => Ok(collected.to_bytes().into()),
         Err(error) if error.is::<LengthLimitError>() => {
@@ -102,11 +102,18 @@ pub(crate) async fn exchange(
     binary: Option<Keep>,
     largest: usize,
 ) -> Result<String, Error> {
-    let work = async {
+    in_time(async {
         let answer = send(client, request, binary.is_some()).await?;
         text(answer, binary.unwrap_or(everything), largest).await
-    };
-    match tokio::time::timeout(ANSWER_LIMIT, work).await {
+    })
+    .await
+}
+
+/// Waits for a request other than a watch and its whole answer; an error if that takes longer than [`ANSWER_LIMIT`].
+pub(crate) async fn in_time<T>(
+    request: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    match tokio::time::timeout(ANSWER_LIMIT, request).await {
         Ok(result) => result,
         Err(_) => Err(refused(format!("no whole answer within {ANSWER_LIMIT:?}"))),
     }

@@ -8,7 +8,6 @@ use allot_apimachinery::quote::go_json_bytes;
 use allot_schema::protobuf;
 use http::header::CONTENT_TYPE;
 use http::{Method, Request, Response};
-use http_body_util::BodyExt;
 use kube::client::Body;
 use kube::{Client, Error};
 use serde_json::Value;
@@ -36,7 +35,7 @@ impl Writes {
     /// Sends an object, and reads the one in the answer.
     ///
     /// # Errors
-    /// The response of the server, or the error if it cannot be read.
+    /// As [`crate::request`].
     pub async fn send<K: Readable>(
         &self,
         method: Method,
@@ -44,19 +43,23 @@ impl Writes {
         object: &Value,
         keep: Keep,
     ) -> Result<K, Error> {
-        let answer = self.write(method, url, object, K::PROTOBUF).await?;
-        K::read(&wire::text(answer, keep, wire::LARGEST_OBJECT).await?, keep)
-            .map_err(Error::SerdeError)
+        let text = wire::in_time(async {
+            let answer = self.write(method, url, object, K::PROTOBUF).await?;
+            wire::text(answer, keep, wire::LARGEST_OBJECT).await
+        });
+        K::read(&text.await?, keep).map_err(Error::SerdeError)
     }
 
     /// As [`Writes::send`] where only success counts.
     ///
     /// # Errors
-    /// The response of the server.
+    /// The response of the server, or the error if it has more than 64 MiB or does not end within five minutes.
     pub async fn send_only(&self, method: Method, url: &str, object: &Value) -> Result<(), Error> {
-        let answer = self.write(method, url, object, true).await?;
-        answer.into_body().collect().await?;
-        Ok(())
+        let body = wire::in_time(async {
+            let answer = self.write(method, url, object, true).await?;
+            wire::collect(answer.into_body(), wire::LARGEST_OBJECT).await
+        });
+        body.await.map(drop)
     }
 
     async fn write(
