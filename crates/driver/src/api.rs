@@ -40,6 +40,12 @@ pub enum AccessError {
     NoAnswer(Duration),
 }
 
+/// Waits for a request and its answer; an error if that takes longer than [`ANSWER_LIMIT`].
+pub(crate) async fn answered<F: Future>(request: F) -> Result<F::Output, AccessError> {
+    let answer = tokio::time::timeout(ANSWER_LIMIT, request).await;
+    answer.map_err(|_| AccessError::NoAnswer(ANSWER_LIMIT))
+}
+
 /// A client that remembers which version works.
 pub(crate) struct ResourceApi {
     client: Client,
@@ -87,8 +93,7 @@ impl ResourceApi {
                 .header("content-type", content_type(method))
                 .body(bytes)?;
             let answer = allot_reflector::request(&self.client, request, everything);
-            let answer = tokio::time::timeout(ANSWER_LIMIT, answer).await;
-            match answer.map_err(|_| AccessError::NoAnswer(ANSWER_LIMIT))? {
+            match answered(answer).await? {
                 Ok(value) => {
                     self.version.store(index, Ordering::Relaxed);
                     return Ok((version, value));

@@ -8,8 +8,7 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use tokio::sync::watch;
 
 use crate::AccessError;
-use crate::api::ResourceApi;
-use crate::bounds::ANSWER_LIMIT;
+use crate::api::{ResourceApi, answered};
 use crate::claim::ClaimRef;
 use crate::error::Error;
 use crate::metrics::Metrics;
@@ -96,8 +95,7 @@ impl Controls {
             secondary: None,
         };
         let published = recorder.publish(&event, &regarding);
-        let published = tokio::time::timeout(ANSWER_LIMIT, published).await;
-        Ok(published.map_err(|_| AccessError::NoAnswer(ANSWER_LIMIT))??)
+        Ok(answered(published).await??)
     }
 }
 

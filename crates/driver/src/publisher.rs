@@ -14,8 +14,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::AccessError;
-use crate::api::ResourceApi;
-use crate::bounds::ANSWER_LIMIT;
+use crate::api::{ResourceApi, answered};
 use crate::error::{BackgroundError, InvalidResources};
 
 mod changes;
@@ -352,8 +351,7 @@ async fn node(client: &kube::Client, name: &str) -> Result<Option<DynamicObject>
     let asked = request_for.get_metadata(name, &GetParams::default());
     let asked = asked.map_err(kube::Error::BuildRequest)?;
     let answer = request::<DynamicObject>(client, asked, everything);
-    let answer = tokio::time::timeout(ANSWER_LIMIT, answer).await;
-    match answer.map_err(|_| AccessError::NoAnswer(ANSWER_LIMIT))? {
+    match answered(answer).await? {
         Ok(node) => Ok(Some(node)),
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
         Err(error) => Err(error.into()),
