@@ -21,21 +21,6 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 )
 
-// events are the messages of a pod's events with a reason.
-func events(t *testing.T, name, reason string) (messages []string, err error) {
-	t.Helper()
-	found, err := shared.client.CoreV1().Events("default").List(within(t), metav1.ListOptions{
-		FieldSelector: "involvedObject.name=" + name + ",reason=" + reason,
-	})
-	if err != nil {
-		return nil, err
-	}
-	for _, event := range found.Items {
-		messages = append(messages, event.Message)
-	}
-	return messages, nil
-}
-
 // classOf creates the class of a driver's devices, which is deleted with the test, and returns a claim of one of them.
 func classOf(t *testing.T, driver string) resourcev1.DeviceClaim {
 	t.Helper()

@@ -303,15 +303,7 @@ esac
 				}))
 				return // It is deleted, and does not wait for the plugin.
 			}
-			must(t, eventually("the event", func() error {
-				events, err := shared.client.CoreV1().Events("default").List(within(t), metav1.ListOptions{
-					FieldSelector: "reason=FailedCreatePodSandBox,involvedObject.name=net-" + name,
-				})
-				if err == nil && len(events.Items) == 0 {
-					err = errors.New("there is none")
-				}
-				return err
-			}))
+			eventOf(t, "net-"+name, "FailedCreatePodSandBox", func(string) bool { return true })
 		})
 	}
 	ready(t, corev1.ConditionTrue)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
@@ -26,16 +27,20 @@ func freePorts(t *testing.T, number int) (ports []int32) {
 func eventOf(t *testing.T, name, reason string, holds func(message string) bool) {
 	t.Helper()
 	must(t, eventually(reason+" of "+name, func() error {
-		found, err := events(t, name, reason)
+		found, err := shared.client.CoreV1().Events("default").List(within(t), metav1.ListOptions{
+			FieldSelector: "involvedObject.name=" + name + ",reason=" + reason,
+		})
 		if err != nil {
 			return err
 		}
-		for _, message := range found {
-			if holds(message) {
+		var seen []string
+		for _, event := range found.Items {
+			if holds(event.Message) {
 				return nil
 			}
+			seen = append(seen, event.Message)
 		}
-		return fmt.Errorf("only %q", found)
+		return fmt.Errorf("only %q", seen)
 	}))
 }
 
