@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Sends single odd requests to two API servers and reports where their answers differ, by kind: bodies that are cut or have
-wrong values, YAML that is none, media types, parameters and paths that nobody means. Creates are dry runs. The first server is
-the reference. Python 3.11+, standard library only. See compare.md."""
+wrong values, text that is no YAML, unusual media types, parameters and paths. Creates are dry runs. The first server is the
+reference. Python 3.11+, standard library only. See compare.md."""
 
 import argparse
 import collections

@@ -33,7 +33,7 @@ enum Mode {
     Well,
     /// Every answer is this text.
     Text(&'static str),
-    /// Every answer begins with this text, and continues with this chunk for ever.
+    /// Every answer begins with this text, and continues with this chunk without end.
     Endless(&'static str, &'static str),
     /// Every request is refused with this code.
     Refused(u16),

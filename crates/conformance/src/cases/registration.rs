@@ -51,7 +51,7 @@ pub(crate) const CASES: &[Case] = &[
     case!(deleted, "registration-socket-deleted", process: true, devices: 1,
         rule: "When the registration socket of a running driver is deleted, the driver makes it again, or exits and makes it when it is started again: a kubelet deregisters the driver with its socket, and no claim is prepared before there is one.",
         source: source::WATCHER,
-        hint: "look now and then whether the socket is still there; when it is not, listen again, or exit with an error so that the container is restarted"),
+        hint: "check regularly that the socket exists; when it does not, listen again, or exit with an error so that the container is restarted"),
     case!(rolling, "registration-rolling-update", process: true, devices: 2,
         rule: "While an instance replaces another one, both run: the newer one knows the claims that the older one prepared, and the end of the older one takes nothing away.",
         source: "KEP-4381, rolling updates; kubelet plugin registration",
