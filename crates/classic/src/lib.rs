@@ -19,18 +19,18 @@
 // Time, randomness and files are inputs; see clippy.toml.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
-pub mod claims;
-pub mod deferrals;
-pub mod discovery;
+mod claims;
+mod deferrals;
+mod discovery;
 pub mod message;
-pub mod negotiations;
+mod negotiations;
 mod plugin;
-pub mod pod;
+mod pod;
 mod releases;
 mod state;
-pub mod structured;
+mod structured;
 mod watches;
-pub mod writer;
+mod writer;
 
 use std::sync::Arc;
 
