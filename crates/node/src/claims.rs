@@ -124,14 +124,9 @@ impl Claims {
                 claims.push((wanted.claim, claim));
             }
         }
-        if let Some(name) = extended_claim(pod) {
-            let wanted = PodClaim {
-                name: String::new(),
-                claim: name.clone(),
-                generated: false,
-                guessed: false,
-            };
-            claims.push((name, self.fetch(pod, &wanted, served).await?));
+        if let Some(wanted) = extended_claim(pod) {
+            let claim = self.fetch(pod, &wanted, served).await?;
+            claims.push((wanted.claim, claim));
         }
         for (_, claim) in &claims {
             for driver in claim

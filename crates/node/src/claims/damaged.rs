@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
 use super::fetch::FetchError;
-use super::{ClaimError, Claims, PodClaim, extended_claim, pod_claims};
+use super::{ClaimError, Claims, extended_claim, pod_claims};
 use crate::error::Error;
 
 /// A checkpoint that was set aside.
@@ -65,13 +65,8 @@ impl Claims {
         if !self.cache.lock().incomplete {
             return Ok(());
         }
-        let extended = extended_claim(pod).map(|claim| PodClaim {
-            name: String::new(),
-            claim,
-            generated: false,
-            guessed: false,
-        });
-        let claims: Vec<PodClaim> = pod_claims(pod).into_iter().chain(extended).collect();
+        let claims = pod_claims(pod).into_iter().chain(extended_claim(pod));
+        let claims: Vec<_> = claims.collect();
         if claims.is_empty() {
             return Ok(());
         }

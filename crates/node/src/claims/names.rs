@@ -45,24 +45,25 @@ pub(crate) fn pod_claims(pod: &Pod) -> Vec<PodClaim> {
         .collect()
 }
 
-/// The claim for the extended resources of a pod.
-pub(crate) fn extended_claim(pod: &Pod) -> Option<String> {
+/// The claim for the extended resources of a pod, which no entry of its specification leads to.
+pub(crate) fn extended_claim(pod: &Pod) -> Option<PodClaim> {
     let status = pod
         .status
         .as_ref()?
         .extended_resource_claim_status
         .as_ref()?;
-    Some(status.resource_claim_name.clone())
+    Some(PodClaim {
+        name: String::new(),
+        claim: status.resource_claim_name.clone(),
+        generated: false,
+        guessed: false,
+    })
 }
 
 /// Names of the claims of a pod.
 pub(crate) fn claim_names(pod: &Pod) -> Vec<String> {
-    let mut names: Vec<String> = pod_claims(pod)
-        .into_iter()
-        .map(|claim| claim.claim)
-        .collect();
-    names.extend(extended_claim(pod));
-    names
+    let claims = pod_claims(pod).into_iter().chain(extended_claim(pod));
+    claims.map(|claim| claim.claim).collect()
 }
 
 /// All containers that run by themselves, in the order of a kubelet's messages: init containers last.
