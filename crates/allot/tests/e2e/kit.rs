@@ -145,7 +145,7 @@ impl Drop for Ends {
     }
 }
 
-/// A driver that somebody else started, on a node of a cluster: cases that need its process are skipped, the others pass, and nothing
+/// A driver that the kit did not start, on a node of a cluster: cases that need its process are skipped, the others pass, and nothing
 /// of them is left.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_running_driver_is_tried() {
