@@ -62,6 +62,7 @@ use tokio_util::sync::CancellationToken;
 use controller::context::Context;
 use controller::events::Recorder;
 use controller::metrics::Metrics;
+use leader::Election;
 use registry::Built;
 
 /// Runs the enabled controllers until `shutdown`, or until leadership is lost.
@@ -85,25 +86,11 @@ pub async fn run_with_metrics(
     let Some(settings) = config.leader_election.clone() else {
         return run_controllers(client, config, metrics, shutdown).await;
     };
-    let elector = leader::Elector::new(client.clone(), settings);
-    let Some(leadership) = elector.acquire(&shutdown).await else {
-        return Ok(());
-    };
-    let stop = shutdown.child_token();
-    let fenced = leadership.fence(client);
-    let work = run_controllers(fenced, config, metrics, stop.clone());
-    let lost = leadership.lost();
-    tokio::pin!(work);
-    tokio::select! {
-        result = &mut work => {
-            leadership.release().await;
-            result
-        }
-        () = lost.cancelled() => {
-            stop.cancel();
-            let _ = work.await;
-            Err(Error::LeadershipLost)
-        }
+    let work = |client, stop| run_controllers(client, config, metrics, stop);
+    match leader::run_as_leader(client, settings, &shutdown, work).await {
+        Election::Shutdown => Ok(()),
+        Election::Finished(result) => result,
+        Election::LeadershipLost(_) => Err(Error::LeadershipLost),
     }
 }
 

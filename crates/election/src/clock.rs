@@ -1,4 +1,6 @@
-//! Wall-clock time as a value that tests can control.
+//! Time as a value that tests can control: the wall clock, and a monotonic clock for deadlines.
+
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
@@ -49,6 +51,42 @@ impl Clock {
     }
 }
 
+/// A clock for deadlines: milliseconds since some moment, running also during sleep.
+#[derive(Debug, Clone)]
+pub(crate) struct Monotonic {
+    /// Tests run on tokio's clock.
+    tokio: Option<tokio::time::Instant>,
+}
+
+impl Monotonic {
+    pub(crate) fn new(clock: &Clock) -> Self {
+        Self {
+            tokio: match clock {
+                Clock::System => None,
+                Clock::Tokio { start, .. } => Some(*start),
+            },
+        }
+    }
+
+    pub(crate) fn millis(&self) -> u64 {
+        match self.tokio {
+            Some(start) => u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX),
+            None => {
+                // CLOCK_BOOTTIME counts the time a machine sleeps, CLOCK_MONOTONIC does not.
+                let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+                let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+                let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
+                seconds * 1000 + nanos / 1_000_000
+            }
+        }
+    }
+}
+
+/// Whole milliseconds, for sums with [`Monotonic::millis`].
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// The time as API objects write it, with seconds.
 pub fn rfc3339(at: Timestamp) -> String {
     jiff::fmt::strtime::format("%Y-%m-%dT%H:%M:%SZ", at).unwrap_or_else(|_| at.to_string())
@@ -62,12 +100,12 @@ pub fn shifted(at: Timestamp, by: jiff::SignedDuration) -> Timestamp {
 }
 
 /// How long from `now` until `at`; zero if it has passed.
-pub fn until(now: Timestamp, at: Timestamp) -> std::time::Duration {
-    std::time::Duration::try_from(at.duration_since(now)).unwrap_or_default()
+pub fn until(now: Timestamp, at: Timestamp) -> Duration {
+    Duration::try_from(at.duration_since(now)).unwrap_or_default()
 }
 
 /// How long ago `at` was; zero if it is in the future.
-pub fn since(now: Timestamp, at: Timestamp) -> std::time::Duration {
+pub fn since(now: Timestamp, at: Timestamp) -> Duration {
     until(at, now)
 }
 

@@ -1,13 +1,30 @@
 //! The check in front of every request that keeps a process without its Lease from writing.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use futures::future::{BoxFuture, Either};
 use kube::Client;
 use kube::client::Body;
+use tokio_util::sync::CancellationToken;
 
-use super::Held;
+use crate::clock::Monotonic;
+
+/// Whether a Lease is certain to be held.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) clock: Monotonic,
+    /// Until when (see [`Monotonic::millis`]) the Lease is surely ours.
+    pub(crate) until: AtomicU64,
+    pub(crate) lost: CancellationToken,
+}
+
+impl Held {
+    pub(crate) fn is_valid(&self) -> bool {
+        !self.lost.is_cancelled() && self.clock.millis() < self.until.load(Ordering::Acquire)
+    }
+}
 
 /// A request was not sent because leadership is not certain.
 #[derive(Debug, thiserror::Error)]

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use allot_controllers::leader::{self, Elector};
+use allot_controllers::leader::{self, Election};
 use allot_model::features::Features;
 use allot_scheduler::config::LeaderElection;
 use allot_scheduler::{Config, Metrics};
@@ -101,25 +101,10 @@ async fn lead(
         retry_period: election.retry_period,
         ..leader::Settings::new(&election.namespace, &election.name, &leader::identity())
     };
-    let Some(leadership) = Elector::new(client.clone(), settings)
-        .acquire(&shutdown)
-        .await
-    else {
-        return Ok(());
-    };
-    let stop = shutdown.child_token();
-    let (lost, fenced) = (leadership.lost(), leadership.fence(client));
-    let work = allot_scheduler::run_with_metrics(fenced, config, metrics, stop.clone());
-    tokio::pin!(work);
-    tokio::select! {
-        result = &mut work => {
-            leadership.release().await;
-            Ok(result?)
-        }
-        () = lost.cancelled() => {
-            stop.cancel();
-            let _ = work.await;
-            anyhow::bail!("leadership was lost")
-        }
+    let work = |client, stop| allot_scheduler::run_with_metrics(client, config, metrics, stop);
+    match leader::run_as_leader(client, settings, &shutdown, work).await {
+        Election::Shutdown => Ok(()),
+        Election::Finished(result) => Ok(result?),
+        Election::LeadershipLost(_) => anyhow::bail!("leadership was lost"),
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use allot_election::{Elector, Settings};
+use allot_election::{Election, Settings, run_as_leader};
 use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -113,23 +113,15 @@ impl<D: Driver> Controller<D> {
         let Some(settings) = self.election.take() else {
             return self.lead(shutdown).await;
         };
-        let elector = Elector::new(self.client.clone(), settings);
-        let Some(leadership) = elector.acquire(&shutdown).await else {
-            return Ok(());
+        let client = self.client.clone();
+        let work = |fenced, stop| {
+            self.client = fenced;
+            self.lead(stop)
         };
-        let (stop, lost) = (shutdown.child_token(), leadership.lost());
-        self.client = leadership.fence(self.client);
-        let mut work = std::pin::pin!(self.lead(stop.clone()));
-        tokio::select! {
-            result = &mut work => {
-                leadership.release().await;
-                result
-            }
-            () = lost.cancelled() => {
-                stop.cancel();
-                work.await?;
-                Err(Error::LeadershipLost)
-            }
+        match run_as_leader(client, settings, &shutdown, work).await {
+            Election::Shutdown => Ok(()),
+            Election::Finished(result) => result,
+            Election::LeadershipLost(result) => result.and(Err(Error::LeadershipLost)),
         }
     }
 
