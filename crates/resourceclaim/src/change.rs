@@ -9,11 +9,12 @@
 //! So a change is a patch as long as the server takes it, which is the cheapest for both sides; a claim for which it does
 //! not is read in protobuf, changed in the one field, and put.
 
+use allot_client::patch_params;
 use allot_reflector::{Keep, PROTOBUF};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http_body_util::BodyExt;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
-use kube::api::{Patch, PatchParams, PostParams, ValidationDirective};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::client::Body;
 use kube::core::{Request, Status};
 use kube::{Api, Error};
@@ -106,9 +107,7 @@ pub async fn change(
 ) -> Result<ResourceClaim, Error> {
     let params = PatchParams {
         field_manager: manager.map(str::to_owned),
-        // Nothing reads the warnings, and to find them the server would compare the patch with the type a second time.
-        field_validation: Some(ValidationDirective::Ignore),
-        ..PatchParams::default()
+        ..patch_params()
     };
     let patch = Patch::Merge(change.patch(&target));
     let request = Request::new(api.resource_url());
