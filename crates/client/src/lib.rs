@@ -1,6 +1,7 @@
 //! What scheduler, controllers, node and drivers need alike as clients of a Kubernetes API, in one place: which versions
 //! a server has ([`discovery`]), deletes that cannot hit another object of the same name ([`delete`]), events within
-//! client-go's limits ([`events`]), writes whose answer is lost ([`retry`]), and the text of an error.
+//! client-go's limits ([`events`]), writes whose answer is lost ([`retry`]), one operation on an object at a time
+//! ([`KeyMutex`]), and the text of an error.
 //!
 //! The crate works with any API server and has no cache; lists and watches are in `allot-reflector`.
 
@@ -11,7 +12,10 @@ use kube::api::{PatchParams, ValidationDirective};
 pub mod delete;
 pub mod discovery;
 pub mod events;
+mod key_mutex;
 pub mod retry;
+
+pub use key_mutex::KeyMutex;
 
 /// How components send patches: without field validation, since warnings about unknown fields are not read and cost the
 /// server time.

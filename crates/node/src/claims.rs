@@ -1,10 +1,11 @@
 //! Prepares the claims of pods with their drivers, and unprepares them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use allot_client::KeyMutex;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use parking_lot::Mutex;
@@ -42,7 +43,7 @@ pub(crate) struct Claims {
     cache: Mutex<Cache>,
     /// One operation per claim at a time: a claim that is being unprepared must not be prepared for the next pod at the
     /// same time.
-    locks: Mutex<HashMap<Key, Arc<tokio::sync::Mutex<()>>>>,
+    locks: KeyMutex<Key>,
     metrics: Metrics,
     /// Claims for drivers that never registered are prepared without them.
     simulated: bool,
@@ -62,7 +63,7 @@ impl Claims {
             api,
             plugins,
             cache: Mutex::new(Cache::open(file)?),
-            locks: Mutex::default(),
+            locks: KeyMutex::default(),
             metrics: Metrics::default(),
             simulated,
         })
@@ -74,7 +75,7 @@ impl Claims {
             api,
             plugins,
             cache: Mutex::new(Cache::in_memory()),
-            locks: Mutex::default(),
+            locks: KeyMutex::default(),
             metrics: Metrics::default(),
             simulated: true,
         }
@@ -87,14 +88,8 @@ impl Claims {
             return Ok(());
         }
         let namespace = pod.namespace().unwrap_or_default();
-        let _locks = self
-            .lock(
-                names
-                    .iter()
-                    .map(|name| (namespace.clone(), name.clone()))
-                    .collect(),
-            )
-            .await;
+        let keys = names.iter().map(|name| (namespace.clone(), name.clone()));
+        let _locks = self.locks.lock(keys.collect()).await;
         let served = self
             .api
             .served()
@@ -250,7 +245,7 @@ impl Claims {
         if keys.is_empty() {
             return Ok(false);
         }
-        let _locks = self.lock(keys.iter().cloned().collect()).await;
+        let _locks = self.locks.lock(keys.iter().cloned().collect()).await;
         let mut batches = Batches::new();
         let mut last = Vec::new();
         {
@@ -305,20 +300,5 @@ impl Claims {
     /// Completes when a driver registers, or its plugin connects or is gone, from this call on.
     pub(crate) fn drivers_changed(&self) -> tokio::sync::futures::Notified<'_> {
         self.plugins.changed.notified()
-    }
-
-    async fn lock(&self, keys: BTreeSet<Key>) -> Vec<tokio::sync::OwnedMutexGuard<()>> {
-        // In order, so that two pods cannot deadlock.
-        let mut guards = Vec::new();
-        for key in keys {
-            let lock = Arc::clone(self.locks.lock().entry(key).or_default());
-            guards.push(lock.lock_owned().await);
-        }
-        let mut locks = self.locks.lock();
-        if locks.len() > 1024 {
-            locks.retain(|_, lock| Arc::strong_count(lock) > 1);
-        }
-        drop(locks);
-        guards
     }
 }

@@ -1,13 +1,11 @@
 //! Work for one claim: immediate allocation, and deallocation.
 
-use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use allot_client::api_message;
+use allot_client::{KeyMutex, api_message};
 use allot_model::classic::exchange;
 use allot_model::classic::objects::ParametersReference;
 use kube::api::{ApiResource, DynamicObject};
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::api::ClassicApi;
@@ -88,8 +86,8 @@ pub(super) struct Core<D> {
     pub(super) negotiations: Arc<Cache>,
     pub(super) events: Recorder,
     pub(super) set_reserved_for: bool,
-    /// By UID of the claim: a claim is worked on by one at a time.
-    pub(super) locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    /// By UID of the claim: one worker at a time changes a claim.
+    pub(super) locks: KeyMutex<String>,
 }
 
 impl<D: Driver> Core<D> {
@@ -137,7 +135,7 @@ impl<D: Driver> Core<D> {
         if !claim.has_finalizer(&self.finalizer) {
             return Ok(Outcome::Done);
         }
-        let _guard = self.lock([claim.uid().to_owned()].into()).await;
+        let _guard = self.locks.lock([claim.uid().to_owned()].into()).await;
         let claim = match self.known_claim(&name_of(&claim.0)) {
             Some(now) if now.uid() == claim.uid() && is_to_be_given_back(&now) => now,
             _ => return Ok(Outcome::Done),
@@ -209,7 +207,7 @@ impl<D: Driver> Core<D> {
         consumer: Option<&Consumer>,
     ) -> Result<(), SyncError> {
         let uids = wanted.iter().map(|one| one.claim.uid().to_owned());
-        let _guards = self.lock(uids.collect()).await;
+        let _guards = self.locks.lock(uids.collect()).await;
         let mut errors = Vec::new();
         let mut ready = Vec::new();
         for mut one in wanted {
@@ -293,21 +291,6 @@ impl<D: Driver> Core<D> {
         let stored = stored.map_err(|error| SyncError::of("allocate claim", &error))?;
         self.claims.wrote(stored.0);
         Ok(())
-    }
-
-    async fn lock(&self, uids: BTreeSet<String>) -> Vec<tokio::sync::OwnedMutexGuard<()>> {
-        // In order, so that two workers cannot deadlock.
-        let mut guards = Vec::new();
-        for uid in uids {
-            let lock = Arc::clone(self.locks.lock().entry(uid).or_default());
-            guards.push(lock.lock_owned().await);
-        }
-        let mut locks = self.locks.lock();
-        if locks.len() > 1024 {
-            locks.retain(|_, lock| Arc::strong_count(lock) > 1);
-        }
-        drop(locks);
-        guards
     }
 }
 
