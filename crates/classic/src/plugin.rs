@@ -113,12 +113,17 @@ impl ClaimPlugin for Classic {
     }
 
     fn complete(&self, pod: Arc<PodInfo>) -> Arc<PodInfo> {
-        if !self.completes() || pod.node_name().is_some() {
+        let names = match pod.node_name() {
+            None => self.deterministic_names(&pod.pod),
+            Some(_) => return pod,
+        };
+        if names.is_empty() {
             return pod;
         }
-        let mut whole = (*pod.pod).clone();
-        Classic::complete(self, &mut whole);
-        Arc::new(PodInfo::new(Arc::new(whole)))
+        let mut completed = (*pod.pod).clone();
+        let status = completed.status.get_or_insert_default();
+        status.resource_claim_statuses = Some(names);
+        Arc::new(PodInfo::new(Arc::new(completed)))
     }
 
     fn pre_enqueue(&self, pod: &PodInfo) -> Result<(), ResolveError> {

@@ -66,32 +66,22 @@ impl Classic {
         }
     }
 
-    /// Whether pods lack what [`Classic::complete`] adds.
-    pub fn completes(&self) -> bool {
-        self.served.deterministic_names
-    }
-
-    /// Adds to a pod what later releases record in its status: the names of its generated claims, which up to 1.27
-    /// follow from the pod's name.
-    pub fn complete(&self, pod: &mut Pod) {
+    /// What later releases record in the status of a pod: the names of its generated claims, which up to 1.27 follow from
+    /// the pod's name. Empty with API servers that record them.
+    pub(crate) fn deterministic_names(&self, pod: &Pod) -> Vec<PodResourceClaimStatus> {
         if !self.served.deterministic_names {
-            return;
+            return Vec::new();
         }
-        let name = pod.metadata.name.clone().unwrap_or_default();
-        let entries = pod
-            .spec
-            .iter()
-            .flat_map(|s| s.resource_claims.iter().flatten());
-        let statuses: Vec<_> = entries
-            .filter(|e| e.resource_claim_name.is_none())
-            .map(|e| PodResourceClaimStatus {
-                name: e.name.clone(),
-                resource_claim_name: Some(format!("{name}-{}", e.name)),
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        let entries = pod.spec.iter().flat_map(|spec| &spec.resource_claims);
+        entries
+            .flatten()
+            .filter(|entry| entry.resource_claim_name.is_none())
+            .map(|entry| PodResourceClaimStatus {
+                name: entry.name.clone(),
+                resource_claim_name: Some(format!("{name}-{}", entry.name)),
             })
-            .collect();
-        if !statuses.is_empty() {
-            pod.status.get_or_insert_default().resource_claim_statuses = Some(statuses);
-        }
+            .collect()
     }
 
     /// Whether an entry of a pod's claims refers to a classic claim. If both generations are served, a claim that does
