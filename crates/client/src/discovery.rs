@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroupList;
 use kube::Client;
-use kube::core::ApiResource;
+use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::Value;
 
 /// The versions of an API group that a server lists.
@@ -51,13 +51,7 @@ pub async fn resources(client: &Client, group_version: &str) -> Result<Vec<Strin
 
 /// A resource of a group with a name, for requests on objects of any shape.
 pub fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
-    ApiResource {
-        group: group.to_owned(),
-        version: version.to_owned(),
-        api_version: format!("{group}/{version}"),
-        kind: kind.to_owned(),
-        plural: plural.to_owned(),
-    }
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
 }
 
 /// The minor release of the server, or the one that it emulates; [`u32::MAX`] if it does not report one.

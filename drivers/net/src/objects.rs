@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use allot_client::discovery::resource;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{ApiResource, Object};
 use serde::{Deserialize, Serialize};
@@ -12,16 +13,6 @@ use serde_json::Value;
 pub const GROUP: &str = "spiderpool.spidernet.io";
 /// Version of the kinds.
 pub const VERSION: &str = "v2beta1";
-
-fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
-    ApiResource {
-        group: group.to_owned(),
-        version: version.to_owned(),
-        api_version: format!("{group}/{version}"),
-        kind: kind.to_owned(),
-        plural: plural.to_owned(),
-    }
-}
 
 /// SpiderMultusConfig.
 pub fn multus_configs() -> ApiResource {
