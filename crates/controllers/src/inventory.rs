@@ -8,14 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use allot_reflector::{Keep, Readable, parse};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroupList, OwnerReference, Time};
-use kube::core::ObjectMeta;
-use kube::discovery::{ApiResource, Discovery, Scope, verbs};
-use kube::{Api, Client};
+use kube::Api;
+use kube::discovery::{ApiCapabilities, ApiResource, Scope, verbs};
 use parking_lot::{Mutex, RwLock};
-use serde::{Deserialize, Deserializer};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -23,6 +19,14 @@ use crate::controller::context::Context;
 use crate::controller::informer::{Change, Informer};
 use crate::controller::meta;
 use crate::served::Served;
+
+mod discovered;
+mod kind;
+mod metadata;
+
+use discovered::{Discovered, versions_of};
+pub(crate) use kind::Kind;
+pub(crate) use metadata::MetaObject;
 
 /// Index of each kind's objects by namespace.
 pub(crate) const BY_NAMESPACE: &str = "namespace";
@@ -33,128 +37,8 @@ const COMPARE: Duration = Duration::from_secs(30);
 /// After a discovery that has left out groups.
 const COMPLETE: Duration = Duration::from_secs(5);
 
-/// An object reduced to its metadata.
-#[derive(Debug, Clone, Default, Deserialize)]
-pub(crate) struct MetaObject {
-    #[serde(default, deserialize_with = "lean")]
-    pub metadata: ObjectMeta,
-}
-
-/// The metadata that is read. The rest makes up most of it, and what its authors write there must not keep an object, or a list
-/// of all in a namespace, from being read.
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Lean {
-    name: Option<String>,
-    namespace: Option<String>,
-    uid: Option<String>,
-    resource_version: Option<String>,
-    generation: Option<i64>,
-    creation_timestamp: Option<Time>,
-    deletion_timestamp: Option<Time>,
-    finalizers: Option<Vec<String>>,
-    owner_references: Option<Vec<OwnerReference>>,
-}
-
-fn lean<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
-    let lean = Lean::deserialize(deserializer)?;
-    Ok(ObjectMeta {
-        name: lean.name,
-        namespace: lean.namespace,
-        uid: lean.uid,
-        resource_version: lean.resource_version,
-        generation: lean.generation,
-        creation_timestamp: lean.creation_timestamp,
-        deletion_timestamp: lean.deletion_timestamp,
-        finalizers: lean.finalizers,
-        owner_references: lean.owner_references,
-        ..ObjectMeta::default()
-    })
-}
-
-impl Readable for MetaObject {
-    fn read(text: &str, keep: Keep) -> serde_json::Result<Self> {
-        parse(text, keep)
-    }
-}
-
-impl MetaObject {
-    fn new(metadata: &ObjectMeta) -> Self {
-        Self {
-            metadata: ObjectMeta {
-                name: metadata.name.clone(),
-                namespace: metadata.namespace.clone(),
-                uid: metadata.uid.clone(),
-                resource_version: metadata.resource_version.clone(),
-                generation: metadata.generation,
-                creation_timestamp: metadata.creation_timestamp.clone(),
-                deletion_timestamp: metadata.deletion_timestamp.clone(),
-                finalizers: metadata.finalizers.clone(),
-                owner_references: metadata.owner_references.clone(),
-                ..ObjectMeta::default()
-            },
-        }
-    }
-}
-
-crate::controller::resource::dynamic!([] MetaObject, metadata);
-
 /// Group and kind.
 pub(crate) type GroupKind = (String, String);
-
-/// A kind that the server has, with the cache of its objects.
-#[derive(Clone)]
-pub(crate) struct Kind {
-    pub resource: ApiResource,
-    pub namespaced: bool,
-    /// Whether a whole collection can be deleted with one request.
-    pub delete_collection: bool,
-    /// `None` for kinds that change often and own nothing (events).
-    pub cache: Option<Informer<MetaObject>>,
-    stop: CancellationToken,
-}
-
-impl Kind {
-    /// A namespaced kind without objects.
-    #[cfg(test)]
-    pub(crate) fn for_tests(group: &str, version: &str, kind: &str, plural: &str) -> Self {
-        let api_version = match group {
-            "" => version.to_owned(),
-            group => format!("{group}/{version}"),
-        };
-        Self {
-            resource: ApiResource {
-                group: group.to_owned(),
-                version: version.to_owned(),
-                api_version,
-                kind: kind.to_owned(),
-                plural: plural.to_owned(),
-            },
-            namespaced: true,
-            delete_collection: true,
-            cache: None,
-            stop: CancellationToken::new(),
-        }
-    }
-
-    /// The API for one namespace; cluster-scoped kinds ignore it.
-    pub(crate) fn api(&self, client: &Client, namespace: &str) -> Api<MetaObject> {
-        if self.namespaced && !namespace.is_empty() {
-            Api::namespaced_with(client.clone(), namespace, &self.resource)
-        } else {
-            Api::all_with(client.clone(), &self.resource)
-        }
-    }
-
-    /// `deployments.apps`, `pods`.
-    pub(crate) fn group_resource(&self) -> String {
-        if self.resource.group.is_empty() {
-            self.resource.plural.clone()
-        } else {
-            format!("{}.{}", self.resource.plural, self.resource.group)
-        }
-    }
-}
 
 type Handler = Arc<dyn Fn(&Arc<Kind>, &Change<MetaObject>) + Send + Sync>;
 
@@ -180,12 +64,6 @@ fn namespace_of(obj: &MetaObject) -> Vec<String> {
 /// nothing.
 fn is_kept(resource: &ApiResource) -> bool {
     resource.kind != "Event"
-}
-
-/// All group versions in a list of groups.
-fn versions_of(groups: &APIGroupList) -> BTreeSet<String> {
-    let versions = groups.groups.iter().flat_map(|group| &group.versions);
-    versions.map(|it| it.group_version.clone()).collect()
 }
 
 impl Inventory {
@@ -313,52 +191,22 @@ impl Inventory {
         versions_of(&groups) != *self.0.listed.lock()
     }
 
-    /// Discovers what the server lists. Groups that cannot be read, those of extension API servers that do not answer, are
-    /// left out and returned with the errors; there is no error unless all are.
-    async fn discovered(&self) -> Result<(Discovery, BTreeMap<String, String>), kube::Error> {
-        let client = &self.0.context.client;
-        let error = match Discovery::new(client.clone()).run().await {
-            Ok(discovery) => return Ok((discovery, BTreeMap::new())),
-            Err(error) => error,
-        };
-        let groups = client.list_api_groups().await?;
-        let mut failing = BTreeMap::new();
-        for group in &groups.groups {
-            for version in &group.versions {
-                let name = &version.group_version;
-                if let Err(error) = client.list_api_group_resources(name).await {
-                    failing.insert(group.name.clone(), format!("{name}: {error}"));
-                }
-            }
-        }
-        if failing.is_empty() || failing.len() == groups.groups.len() {
-            return Err(error);
-        }
-        let names: Vec<&str> = failing.keys().map(String::as_str).collect();
-        let rest = Discovery::new(client.clone()).exclude(&names).run().await?;
-        Ok((rest, failing))
-    }
-
     async fn discover(&self) -> Result<(), kube::Error> {
         let listed = match self.0.context.client.list_api_groups().await {
             Ok(groups) => versions_of(&groups),
             Err(_) => BTreeSet::new(),
         };
-        let (discovery, failing) = match self.discovered().await {
-            Ok(found) => found,
+        let discovered = match Discovered::read(&self.0.context.client).await {
+            Ok(discovered) => discovered,
             Err(error) => {
                 *self.0.failed.write() = Some(error.to_string());
                 return Err(error);
             }
         };
         *self.0.listed.lock() = listed;
-        *self.0.failed.write() = (!failing.is_empty()).then(|| {
-            let errors: Vec<&str> = failing.values().map(String::as_str).collect();
-            let errors = errors.join(", ");
-            format!("unable to retrieve the complete list of server APIs: {errors}")
-        });
+        *self.0.failed.write() = discovered.error();
         let mut current: BTreeMap<GroupKind, Arc<Kind>> = BTreeMap::new();
-        for group in discovery.groups() {
+        for group in discovered.discovery.groups() {
             for (resource, capabilities) in group.resources_by_stability() {
                 let can = |verb| capabilities.supports_operation(verb);
                 if !can(verbs::LIST) || !can(verbs::WATCH) || !can(verbs::DELETE) {
@@ -372,11 +220,7 @@ impl Inventory {
                 let known = self.0.kinds.read().get(&id).cloned();
                 let kind = match known {
                     Some(kind) if kind.resource == resource => kind,
-                    _ => self.open(
-                        resource,
-                        capabilities.scope == Scope::Namespaced,
-                        can(verbs::DELETE_COLLECTION),
-                    ),
+                    _ => self.open(resource, &capabilities),
                 };
                 current.insert(id, kind);
             }
@@ -384,7 +228,7 @@ impl Inventory {
         let mut kinds = self.0.kinds.write();
         for (id, kind) in &*kinds {
             // What is known of a group stays while the group cannot be read.
-            if failing.contains_key(&id.0) {
+            if discovered.failed.contains_key(&id.0) {
                 current.insert(id.clone(), kind.clone());
             }
             if current.get(id).is_none_or(|c| !Arc::ptr_eq(c, kind)) {
@@ -395,13 +239,14 @@ impl Inventory {
         Ok(())
     }
 
-    fn open(&self, resource: ApiResource, namespaced: bool, delete_collection: bool) -> Arc<Kind> {
+    /// Follows a kind of which nothing is known yet.
+    fn open(&self, resource: ApiResource, capabilities: &ApiCapabilities) -> Arc<Kind> {
         let stop = self.0.context.shutdown.child_token();
         let cache = is_kept(&resource).then(Informer::<MetaObject>::new);
         let kind = Arc::new(Kind {
             resource,
-            namespaced,
-            delete_collection,
+            namespaced: capabilities.scope == Scope::Namespaced,
+            delete_collection: capabilities.supports_operation(verbs::DELETE_COLLECTION),
             cache: cache.clone(),
             stop: stop.clone(),
         });
@@ -441,24 +286,5 @@ impl Inventory {
             let api = Api::all_with(context.client.clone(), resource);
             tokio::spawn(cache.run(api, stop));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use kube::core::ObjectList;
-    use serde_json::json;
-
-    use super::*;
-
-    /// The attack: owners of fields that cannot be read. The list of the namespace failed, and it was never empty.
-    #[test]
-    fn regression_unreadable_owners_of_fields_keep_no_namespace() {
-        let deep = (0..120).fold(json!({}), |below, _| json!({"f:a": below}));
-        let owner = json!({"time": "9999-12-31T23:59:59Z", "fieldsV1": deep});
-        let object = json!({"metadata": {"name": "a", "uid": "u", "managedFields": [owner]}});
-        let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": [object]});
-        let list: ObjectList<MetaObject> = serde_json::from_str(&list.to_string()).unwrap();
-        assert_eq!(meta::name(&list.items[0]), "a");
     }
 }
