@@ -1,11 +1,13 @@
 //! The address of this machine.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use allot_apiserver::source_to;
 
 use crate::bounds;
 
-/// Where the default route leads: an address of no machine. Nothing is sent there.
-const ELSEWHERE: (Ipv4Addr, u16) = (Ipv4Addr::new(203, 0, 113, 1), 9);
+/// An address to which only the default route leads: one for documentation, of no machine.
+const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1));
 
 /// The address of a node, and where it listens. Without `--node-ip` the address is that of `--listen` if it is one of a machine,
 /// else that of this machine.
@@ -25,14 +27,7 @@ fn is_of_machine(ip: IpAddr) -> bool {
 fn own_address() -> IpAddr {
     let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
     let up = interfaces.iter().filter(|it| it.is_oper_up());
-    choose(of_default_route(), up.map(|it| it.addr.ip()))
-}
-
-/// The address from which packets leave by the default route. Connecting a socket of UDP only looks the route up.
-fn of_default_route() -> Option<IpAddr> {
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-    socket.connect(ELSEWHERE).ok()?;
-    Some(socket.local_addr().ok()?.ip())
+    choose(source_to(ELSEWHERE).ok(), up.map(|it| it.addr.ip()))
 }
 
 fn choose(of_route: Option<IpAddr>, all: impl Iterator<Item = IpAddr>) -> IpAddr {

@@ -63,8 +63,11 @@ pub(crate) fn is_own(ip: IpAddr) -> bool {
     }
 }
 
-/// The address from which the host would send to another one. Nothing is sent.
-fn source_to(ip: IpAddr) -> io::Result<IpAddr> {
+/// The address from which this host would send to another one. Nothing is sent: to connect a UDP socket looks up the route.
+///
+/// # Errors
+/// There is no route to the address, or no socket of its family.
+pub fn source_to(ip: IpAddr) -> io::Result<IpAddr> {
     let any: IpAddr = match ip {
         IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),

@@ -96,6 +96,7 @@ use allot_kinds::{
 pub use body::Body;
 pub use config::Config;
 pub use context::Core;
+pub use dial::source_to;
 pub use error::ApiError;
 pub use limits::{Limits, MAX_BODY};
 pub use request::{DeleteOptions, Incoming, Preconditions, Propagation, Warnings};
