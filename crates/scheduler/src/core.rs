@@ -48,6 +48,7 @@ mod nodes;
 mod nominate;
 mod pods;
 mod requeue;
+mod reserve;
 mod schedule;
 mod volumes;
 mod waiting;

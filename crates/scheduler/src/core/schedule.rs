@@ -1,26 +1,21 @@
-//! One attempt from the queue to a decision.
+//! One attempt from the queue to a decision. What follows from a placement is in [`reserve`](super::reserve).
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use allot_framework::claim_plugin::{Negotiation, Reservation};
-use allot_resourceclaim::is_reserved_for;
-use tokio_util::sync::CancellationToken;
+use allot_framework::claim_plugin::Negotiation;
 
-use super::binding::{Phase, PodInPreBind};
 use super::failure::{SchedulingFailure, after_pre_filter};
-use super::{Binding, Core, Time};
-use crate::actions::{Action, BindJob, ClaimTask, ExtendedResourceClaimTask, Nominate};
-use crate::attempt::{Attempt, FitError, Placement};
+use super::reserve::{Placed, reserve};
+use super::{Core, Time};
+use crate::actions::{Action, Nominate};
+use crate::attempt::{Attempt, FitError};
 use crate::config::Profile;
-use crate::dra::claims::{Version, allocation_of, uid_of};
-use crate::dra::{DraContext, PodClaim, conditions, release};
+use crate::dra::{DraContext, release};
 use crate::framework::Plugin;
 use crate::message;
 use crate::metrics::{End, Outcome, Point};
-use crate::plugins::volumes::PodVolumes;
-use crate::pod::claims::claim_key;
-use crate::pod::{PodInfo, Uid, scheduler_name};
+use crate::pod::{PodInfo, scheduler_name};
 use crate::queue::QueuedPod;
 use crate::status::{Code, Rejection};
 
@@ -31,16 +26,6 @@ pub(super) enum CycleOutcome {
     Reject(Box<SchedulingFailure>),
     /// The text for the condition, and the likely cause for the event.
     Fail(String, Option<String>),
-}
-
-pub(super) struct Placed {
-    placement: Placement,
-    node: Arc<str>,
-    claims: Vec<ClaimTask>,
-    joins: Vec<ClaimTask>,
-    /// What the plugin for claims of another generation writes.
-    plugin_claims: Reservation,
-    volumes: PodVolumes,
 }
 
 impl Core {
@@ -261,181 +246,4 @@ impl Core {
             &self.config.sources,
         )
     }
-
-    /// Assumes the decision in memory and returns the writes that carry it out.
-    pub(super) fn assume(&mut self, queued: QueuedPod, placed: Placed, time: Time) -> BindJob {
-        let Placed {
-            placement,
-            node,
-            mut claims,
-            joins,
-            plugin_claims,
-            volumes,
-        } = placed;
-        let pod = queued.info.clone();
-        let mut in_flight = Vec::new();
-        for task in claims.iter().chain(&joins) {
-            if let Some(allocation) = &task.allocation {
-                self.claims.reserve(&task.claim, allocation, &pod.uid);
-                in_flight.push(task.uid.clone());
-            }
-        }
-        claims.extend(joins);
-        let found = claims.iter().filter(|t| t.allocation.is_none() && !t.fence);
-        let found = found.map(|t| t.uid.clone()).collect();
-        if let Some(writes) = &plugin_claims.writes {
-            self.assume_plugin_claims(&pod, writes);
-        }
-        let extended = placement.devices.extended.map(|extended| {
-            let uid = Uid::from(uid_of(&extended.claim));
-            self.claims
-                .reserve(&extended.claim, &extended.allocation, &pod.uid);
-            in_flight.push(uid.clone());
-            ExtendedResourceClaimTask {
-                uid,
-                claim: extended.claim,
-                allocation: extended.allocation,
-                mappings: extended.mappings,
-            }
-        });
-        let needed: Vec<_> = pod
-            .spec()
-            .resource_claims
-            .iter()
-            .flatten()
-            .filter(|c| !self.claim_plugin.as_ref().is_some_and(|p| p.owns(&pod, c)))
-            .filter_map(|c| claim_key(&pod, c).ok().flatten())
-            .collect();
-        let allocations = claims.iter().filter_map(|t| t.allocation.as_deref());
-        let mut wait = allocations
-            .chain(extended.iter().map(|s| &*s.allocation))
-            .any(conditions::in_allocation);
-        wait |= needed
-            .iter()
-            .filter_map(|k| self.claims.get(k))
-            .any(|c| conditions::any(c));
-        let (volumes, awaited) = self.assume_volumes(&pod, &node, &volumes);
-        wait |= !awaited.is_empty();
-        // Whether the claims hold their devices exclusively is known when the watch shows them.
-        let announce = wait;
-        let known = needed.iter().filter_map(|k| self.claims.get(k));
-        let needed: Vec<Version> = known.map(|c| Version::from(&**c)).collect();
-        wait |= extended.is_some() || !claims.is_empty();
-        wait |= needed.iter().any(|v| !self.claims.is_observed(v));
-        let node_allocatable = placement.devices.node_allocatable;
-        wait |= !node_allocatable.0.is_empty();
-        let counts = match node_allocatable.0.is_empty() {
-            true => pod.clone(),
-            false => Arc::new(pod.with_node_allocatable(&node_allocatable.0)),
-        };
-        self.cache.assume(counts, &node);
-        self.nominations.remove(&pod.uid);
-        let cancel = CancellationToken::new();
-        self.bindings.insert(
-            pod.uid.clone(),
-            Binding {
-                queued,
-                node: node.clone(),
-                phase: Phase::Writing,
-                pre_bind: wait.then(|| PodInPreBind::new(cancel.clone())),
-                in_flight,
-                claims: needed,
-                found,
-                plugin_claims: plugin_claims.claims,
-                has_node_allocatable: !node_allocatable.0.is_empty(),
-                extended: None,
-                volumes: awaited,
-                started: time.now,
-            },
-        );
-        BindJob {
-            pod,
-            node,
-            claims,
-            plugin_claims: plugin_claims.writes,
-            extended,
-            volumes,
-            node_allocatable,
-            wait,
-            announce,
-            cancel,
-        }
-    }
-}
-
-/// Claims to write for a pod: those that the attempt allocated, and those that only lack the reservation. The second
-/// list are claims that another pod is about to write; they are written again if that fails.
-fn claim_tasks(attempt: &Attempt<'_>, placement: &Placement) -> (Vec<ClaimTask>, Vec<ClaimTask>) {
-    let (mut tasks, mut joins) = (Vec::new(), Vec::new());
-    let Some(devices) = attempt.devices() else {
-        return (tasks, joins);
-    };
-    for PodClaim {
-        key,
-        claim,
-        consumer,
-        allocation: known,
-        ..
-    } in devices.claims()
-    {
-        let uid = Uid::from(uid_of(claim));
-        let fresh = placement
-            .devices
-            .allocations
-            .iter()
-            .find(|(_, u, _)| *u == uid)
-            .map(|(.., a)| a.clone());
-        let task = |allocation| ClaimTask {
-            key: key.clone(),
-            uid: uid.clone(),
-            claim: claim.clone(),
-            consumer: consumer.clone(),
-            allocation,
-            fence: false,
-        };
-        if fresh.is_some() {
-            tasks.push(task(fresh));
-        } else if allocation_of(claim).is_none() {
-            joins.push(task(known.clone()));
-        } else if !is_reserved_for(claim, &consumer.uid) {
-            tasks.push(task(None));
-        } else if attempt.dra.claims.needs_fencing(&uid) {
-            tasks.push(ClaimTask {
-                fence: true,
-                ..task(None)
-            });
-        }
-    }
-    (tasks, joins)
-}
-
-/// What binding the pod to its node needs: writes of claims and volumes, or first a negotiation with drivers.
-fn reserve(attempt: &Attempt<'_>, placement: Placement) -> CycleOutcome {
-    let nodes = &attempt.snapshot.nodes;
-    let node = nodes[placement.node].name.clone();
-    if let Some(claims) = attempt.plugin_claims().filter(|c| c.is_pending()) {
-        let feasible = placement.feasible.iter();
-        let names: Vec<&str> = feasible.map(|i| &*nodes[*i].name).collect();
-        let devices = &placement.devices;
-        let others = !devices.allocations.is_empty() || devices.extended.is_some();
-        return CycleOutcome::Negotiate(claims.negotiate(&names, &node, others));
-    }
-    let plugin_claims = match attempt.plugin_claims().map(|claims| claims.reserve(&node)) {
-        Some(Ok(reservation)) => reservation,
-        Some(Err(rejection)) => return CycleOutcome::Fail(rejection.reason.into_owned(), None),
-        None => Reservation::default(),
-    };
-    let volumes = match attempt.find_pod_volumes(&nodes[placement.node]) {
-        Ok(choice) => choice,
-        Err(rejection) => return CycleOutcome::Fail(rejection.message(), None),
-    };
-    let (claims, joins) = claim_tasks(attempt, &placement);
-    CycleOutcome::Place(Box::new(Placed {
-        placement,
-        node,
-        claims,
-        joins,
-        plugin_claims,
-        volumes,
-    }))
 }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use super::outcome::shortfall;
 use super::search::{Member, MemberResult, Round};
-use super::{differing_schedulers, in_scheduling_order, shortfall};
+use super::{differing_schedulers, in_scheduling_order};
 use crate::actions::BindJob;
 use crate::config::Profile;
 use crate::core::explain::{Chosen, NodeVerdict};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use allot_reflector::Observed;
 
+use super::outcome::Reason;
 use crate::actions::{Action, Nominate, Rejected};
 use crate::core::{Core, Time};
 use crate::pod::{PodInfo, scheduler_name};
@@ -76,7 +77,7 @@ impl Core {
         }
         if let Some(gang) = gang.filter(|_| waiting) {
             let message = NotYet::TooFew.to_string();
-            self.update_pod_group_status(&gang, "False", "Unschedulable", message);
+            self.update_pod_group_status(&gang, Reason::Unschedulable, message);
         }
     }
 
