@@ -8,16 +8,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use allot_apimachinery::well_known;
-use k8s_openapi::api::core::v1::TopologySpreadConstraint;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
+use super::Plugin;
 use super::affinity::NodeAffinity;
-use super::{MAX_SCORE, Plugin, taints};
 use crate::cache::Snapshot;
 use crate::node::NodeInfo;
-use crate::pod::{PodInfo, Replicated};
-use crate::selectors::Labels;
+use crate::pod::PodInfo;
 use crate::status::Rejection;
+
+mod constraint;
+mod score;
+
+use constraint::{Constraint, WhenUnsatisfiable, constraints};
+pub use score::scores;
 
 const MISSING_LABEL: &str =
     "node(s) didn't match pod topology spread constraints (missing required label)";
@@ -66,111 +70,6 @@ impl Defaults {
                 constraint(5, well_known::LABEL_TOPOLOGY_ZONE),
             ],
             system: true,
-        }
-    }
-}
-
-/// The pods that a constraint counts.
-#[derive(Debug, Clone)]
-enum Counted {
-    Labels(Labels),
-    OfController(Replicated),
-}
-
-impl Counted {
-    fn matches(&self, pod: &PodInfo) -> bool {
-        match self {
-            Self::Labels(selector) => selector.matches(pod.labels()),
-            Self::OfController((_, uid)) => pod.controller.as_ref() == Some(uid),
-        }
-    }
-}
-
-#[derive(Debug, Clone)]
-struct Constraint {
-    max_skew: i64,
-    key: String,
-    selector: Counted,
-    min_domains: usize,
-    honor_affinity: bool,
-    honor_taints: bool,
-    self_match: i64,
-}
-
-impl Constraint {
-    fn new(pod: &PodInfo, c: &TopologySpreadConstraint) -> Self {
-        let mut selector = Labels::new(c.label_selector.as_ref());
-        for key in c.match_label_keys.iter().flatten() {
-            if let Some(value) = pod.labels().and_then(|l| l.get(key)) {
-                selector.require_in(key, value);
-            }
-        }
-        Self {
-            max_skew: i64::from(c.max_skew),
-            key: c.topology_key.clone(),
-            self_match: i64::from(selector.matches(pod.labels())),
-            selector: Counted::Labels(selector),
-            min_domains: c
-                .min_domains
-                .and_then(|m| usize::try_from(m).ok())
-                .unwrap_or(1),
-            honor_affinity: c.node_affinity_policy.as_deref() != Some("Ignore"),
-            honor_taints: c.node_taints_policy.as_deref() == Some("Honor"),
-        }
-    }
-
-    fn by_default(replicated: &Replicated, c: &DefaultConstraint) -> Self {
-        Self {
-            max_skew: i64::from(c.max_skew),
-            key: c.key.clone(),
-            selector: Counted::OfController(replicated.clone()),
-            min_domains: c.min_domains,
-            honor_affinity: c.honor_affinity,
-            honor_taints: c.honor_taints,
-            self_match: 1,
-        }
-    }
-
-    fn includes(&self, pod: &PodInfo, affinity: &NodeAffinity, node: &NodeInfo) -> bool {
-        (!self.honor_affinity || affinity.matches(node))
-            && (!self.honor_taints || taints::filter(pod.tolerations(), node).is_ok())
-    }
-
-    fn counts(&self, pod: &PodInfo, other: &PodInfo) -> bool {
-        other.key.namespace == pod.key.namespace
-            && !other.is_terminating()
-            && self.selector.matches(other)
-    }
-
-    fn count_on(&self, pod: &PodInfo, node: &NodeInfo) -> i64 {
-        match &self.selector {
-            // Nearly every pod has a controller: do not search all other pods for its pods each time.
-            Counted::OfController(replicated) => {
-                node.replicas.get(replicated).copied().unwrap_or_default()
-            }
-            Counted::Labels(_) => node.pods.iter().filter(|p| self.counts(pod, p)).count() as i64,
-        }
-    }
-}
-
-fn constraints(pod: &PodInfo, required: bool, defaults: &Defaults) -> Vec<Constraint> {
-    let when = if required {
-        "DoNotSchedule"
-    } else {
-        "ScheduleAnyway"
-    };
-    let own = pod.spec().topology_spread_constraints.as_deref();
-    match (own.unwrap_or_default(), pod.replicated()) {
-        ([], None) => Vec::new(),
-        ([], Some(replicated)) => {
-            let all = defaults.constraints.iter();
-            all.filter(|c| c.required == required)
-                .map(|c| Constraint::by_default(&replicated, c))
-                .collect()
-        }
-        (own, _) => {
-            let those = own.iter().filter(|c| c.when_unsatisfiable == when);
-            those.map(|c| Constraint::new(pod, c)).collect()
         }
     }
 }
@@ -228,7 +127,7 @@ impl Spread {
         snapshot: &Snapshot,
         defaults: &Defaults,
     ) -> Option<Self> {
-        let constraints = constraints(pod, true, defaults);
+        let constraints = constraints(pod, WhenUnsatisfiable::DoNotSchedule, defaults);
         if constraints.is_empty() {
             return None;
         }
@@ -294,107 +193,6 @@ impl Spread {
         }
         Ok(())
     }
-}
-
-/// Scores of nodes by the constraints that should hold; `None` when the pod has none.
-pub fn scores(
-    pod: &PodInfo,
-    affinity: &NodeAffinity,
-    snapshot: &Snapshot,
-    nodes: &[usize],
-    defaults: &Defaults,
-) -> Option<Vec<i64>> {
-    let constraints = constraints(pod, false, defaults);
-    if constraints.is_empty() {
-        return None;
-    }
-    let own = pod.spec().topology_spread_constraints.as_deref();
-    let lenient = defaults.system && own.unwrap_or_default().is_empty();
-    let raw = raw_scores(pod, affinity, snapshot, nodes, &constraints, lenient);
-    let (min, max) = raw
-        .iter()
-        .flatten()
-        .fold((i64::MAX, 0), |(lo, hi), s| (lo.min(*s), hi.max(*s)));
-    Some(
-        raw.into_iter()
-            .map(|s| match s {
-                None => 0,
-                Some(_) if max == 0 => MAX_SCORE,
-                Some(s) => MAX_SCORE * (max + min - s) / max,
-            })
-            .collect(),
-    )
-}
-
-/// How many pods are in the domains of each node, weighted; `None` for nodes that are in too few domains, unless that
-/// does not matter (`lenient`).
-fn raw_scores(
-    pod: &PodInfo,
-    affinity: &NodeAffinity,
-    snapshot: &Snapshot,
-    nodes: &[usize],
-    constraints: &[Constraint],
-    lenient: bool,
-) -> Vec<Option<i64>> {
-    let has_all =
-        |n: &NodeInfo| lenient || constraints.iter().all(|c| n.labels().contains_key(&c.key));
-    let every = || snapshot.nodes.iter().map(|n| &**n);
-    // Constraints by default are all about the pods of one controller, which are on few of the nodes.
-    let occupied: Option<Vec<&NodeInfo>> = match constraints.first().map(|c| &c.selector) {
-        Some(Counted::OfController(replicated)) => {
-            let on = |n: &&NodeInfo| n.replicas.contains_key(replicated);
-            Some(every().filter(on).collect())
-        }
-        _ => None,
-    };
-    let mut sums = vec![0f64; nodes.len()];
-    for c in constraints {
-        // If nodes without the label count, they form a domain.
-        let feasible: FxHashSet<Option<&str>> = nodes
-            .iter()
-            .map(|i| &snapshot.nodes[*i])
-            .filter(|n| has_all(n))
-            .map(|n| n.labels().get(&c.key).map(String::as_str))
-            .collect();
-        if feasible.is_empty() {
-            continue;
-        }
-        let weight = (feasible.len() as f64 + 2.0).ln();
-        let mut domains: FxHashMap<&str, i64> = FxHashMap::default();
-        let counts = |node: &NodeInfo, value: &str| {
-            feasible.contains(&Some(value)) && has_all(node) && c.includes(pod, affinity, node)
-        };
-        for node in nodes.iter().map(|i| &snapshot.nodes[*i]) {
-            if let Some(value) = node.labels().get(&c.key).filter(|v| counts(node, v)) {
-                domains.entry(value).or_default();
-            }
-        }
-        // A domain without pods counts, too; if every domain is known already, nodes without pods add none.
-        let each_is_known = domains.len() == feasible.iter().flatten().count();
-        let counted: Vec<&NodeInfo> = match &occupied {
-            Some(occupied) if each_is_known => occupied.clone(),
-            _ => every().collect(),
-        };
-        for node in counted {
-            if let Some(value) = node.labels().get(&c.key).filter(|v| counts(node, v)) {
-                *domains.entry(value).or_default() += c.count_on(pod, node);
-            }
-        }
-        for (sum, i) in sums.iter_mut().zip(nodes) {
-            let here = snapshot.nodes[*i]
-                .labels()
-                .get(&c.key)
-                .and_then(|v| domains.get(v.as_str()));
-            if let Some(here) = here {
-                *sum += *here as f64 * weight + (c.max_skew - 1) as f64;
-            }
-        }
-    }
-    nodes
-        .iter()
-        .zip(&sums)
-        .map(|(i, s)| has_all(&snapshot.nodes[*i]).then_some(s.round() as i64))
-        .collect()
 }
 
 #[cfg(test)]

@@ -1,8 +1,11 @@
 use proptest::prelude::*;
 use serde_json::json;
 
+use super::constraint::Counted;
+use super::score::raw_scores;
 use super::*;
 use crate::cache::Cache;
+use crate::selectors::Labels;
 
 fn replica(name: &str, namespace: u8, set: u8, terminating: bool) -> Arc<PodInfo> {
     let pod = json!({
@@ -39,7 +42,7 @@ proptest! {
             cache.assume(pod, &names[node].into());
         }
         let pod = replica("p", 0, 0, false);
-        for constraint in constraints(&pod, false, &Defaults::system()) {
+        for constraint in constraints(&pod, WhenUnsatisfiable::ScheduleAnyway, &Defaults::system()) {
             for node in &cache.snapshot().nodes {
                 let all = node.pods.iter();
                 let expected = all.filter(|p| constraint.counts(&pod, p)).count() as i64;
@@ -73,7 +76,7 @@ proptest! {
             cache.assume(pod, &node.index(nodes.len()).to_string().into());
         }
         let pod = replica("p", 0, 0, false);
-        let by_controller = constraints(&pod, false, &Defaults::system());
+        let by_controller = constraints(&pod, WhenUnsatisfiable::ScheduleAnyway, &Defaults::system());
         let mut by_labels = by_controller.clone();
         let selector = serde_json::from_value(json!({"matchLabels": {"set": "0"}})).expect("fixture");
         for constraint in &mut by_labels {
