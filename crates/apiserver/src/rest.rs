@@ -15,6 +15,7 @@ use crate::negotiate::{MediaType, Offer, Shape, accepted, negotiate};
 use crate::registry::{Resource, Subresource};
 use crate::request::{Incoming, RequestInfo};
 
+mod admit;
 mod body;
 mod change;
 mod create;
@@ -26,6 +27,7 @@ mod provision;
 mod read;
 mod route;
 mod socket;
+mod stored;
 mod sub;
 mod update;
 mod watch;

@@ -4,7 +4,7 @@ use allot_store::{Error as StoreError, Expect, Write};
 use serde_json::Value;
 
 use super::Call;
-use super::create::{MAX_STORED, Stored};
+use super::stored::{MAX_STORED, Stored};
 use super::update::{ATTEMPTS, sent_version};
 use crate::error::Result;
 use crate::request::Part;

@@ -1,34 +1,28 @@
 //! `POST` on a collection.
 
-use std::sync::Arc;
-
 use allot_apimachinery::Status;
-use allot_apimachinery::gvk::GroupResource;
 use allot_schema::apply::Managed;
-use allot_store::{Draft, Entry, Error as StoreError, Expect, Write};
+use allot_store::{Entry, Error as StoreError, Expect, Write};
 use bytes::Bytes;
 use http::Response;
 use serde_json::Value;
 
-use crate::admission::{self, Attributes, ObjectForm, Operation, Owners, SentRequest};
+use crate::admission::{self, Attributes, Operation, Owners};
 use crate::auth::AuthorizerAttributes;
 use crate::body::Body;
 use crate::context::Call;
-use crate::conversion;
 use crate::error::{ApiError, Result};
 use crate::limits::checkpoint;
 use crate::numbers::parse_uint;
 use crate::object::{self, meta, metadata_mut};
-use crate::registry::{Create, Resource};
-use crate::request::DeleteOptions;
+use crate::registry::Create;
 use crate::storage::Owned;
 use crate::{managed, services, strategy, versions};
 
-/// The largest object that etcd takes with its default limit of 1.5 MiB for a request.
-pub(super) const MAX_STORED: usize = 1536 * 1024;
+mod name;
 
-/// The largest message that etcd's client sends.
-const MAX_SENT: usize = 2 * 1024 * 1024;
+use super::stored::Stored;
+use name::NewName;
 
 /// How often a generated name may collide before the client must retry.
 const NAME_ATTEMPTS: usize = 8;
@@ -49,74 +43,7 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
     call.stored_response(201, created).await
 }
 
-/// What a write left behind.
-pub(super) enum Stored {
-    /// A stored version.
-    Entry(Arc<Entry>),
-    /// An object that is not stored: a dry run, or its last state.
-    Value(Value),
-}
-
 impl Call<'_> {
-    /// The request as policies and webhooks see it.
-    pub(super) fn asked<'a>(
-        &'a self,
-        delete: Option<&'a DeleteOptions>,
-        owners: Owners<'a>,
-    ) -> SentRequest<'a> {
-        let shown = match self.request.info.subresource.as_str() {
-            "scale" => ObjectForm::Scale,
-            _ => ObjectForm::Object,
-        };
-        SentRequest {
-            request: self.request,
-            resource: &self.resource,
-            version: &self.version,
-            conversions: &self.conversions,
-            shown,
-            delete,
-            owners,
-        }
-    }
-
-    /// Runs policies and webhooks on the body of a subresource that is not part of its object.
-    ///
-    /// # Errors
-    /// The first rejection.
-    pub(super) async fn admit_sent(&self, operation: Operation, sent: &mut Value) -> Result<()> {
-        let asked = SentRequest {
-            shown: ObjectForm::Sent,
-            ..self.asked(None, Owners::default())
-        };
-        let name = match self.name() {
-            "" => meta(sent, "name").to_owned(),
-            named => named.to_owned(),
-        };
-        let attributes = Attributes {
-            operation,
-            resource: &self.resource,
-            subresource: &self.request.info.subresource,
-            namespace: self.namespace(),
-            name: &name,
-            user: &self.request.user,
-            old: None,
-            dry_run: self.dry_run,
-            asked: Some(asked),
-        };
-        if operation == Operation::Create {
-            self.provide_namespace(&name).await?;
-        }
-        admission::admit_sent(self.core, &attributes, sent).await
-    }
-
-    /// Leaves one of each owner reference, with a warning. What was created or replaced is looked at before mutating
-    /// admission and after it, what was patched after it.
-    pub(super) fn single_owners(&self, object: &mut Value, admitted: bool) {
-        if let Some(warning) = crate::warnings::repeated_owners(object, admitted) {
-            self.request.warnings.add(warning);
-        }
-    }
-
     /// The namespace of the body must be that of the path; it is filled in if absent.
     pub(super) fn check_namespace(&self, object: &mut Value) -> Result<()> {
         let sent = meta(object, "namespace").to_owned();
@@ -288,70 +215,6 @@ impl Call<'_> {
         }
     }
 
-    /// The stored form of an object. If it is too large, the managed fields, often half of it, are omitted; except for
-    /// an apply, which depends on them.
-    ///
-    /// # Errors
-    /// 500 with the message of etcd, or of its client, if it is still too large.
-    pub(super) async fn draft(
-        &self,
-        object: &Value,
-        owners: &Managed,
-        is_applied: bool,
-    ) -> Result<Draft> {
-        let draft = conversion::draft(self.core, &self.resource, object, owners).await?;
-        let mut size = self.size(&draft, object, owners);
-        if size <= MAX_STORED {
-            return Ok(draft);
-        }
-        if !is_applied {
-            let no_owners = Managed::default();
-            let smaller = conversion::draft(self.core, &self.resource, object, &no_owners).await?;
-            size = self.size(&smaller, object, &no_owners);
-            if size <= MAX_STORED {
-                return Ok(smaller);
-            }
-        }
-        let sent = self.sent_to_etcd(size, object);
-        Err(ApiError::unknown(match sent > MAX_SENT {
-            true => format!(
-                "rpc error: code = ResourceExhausted desc = trying to send message larger than max ({sent} vs. {MAX_SENT})"
-            ),
-            false => "etcdserver: request is too large".to_owned(),
-        }))
-    }
-
-    /// The size of the object for etcd, if that matters. What counts is the form in which upstream stores it: built-in
-    /// kinds are smaller there than they are here.
-    fn size(&self, draft: &Draft, object: &Value, owners: &Managed) -> usize {
-        if draft.size() <= MAX_STORED || self.resource.custom.is_some() {
-            return draft.size();
-        }
-        let (object, owners) = (object.clone(), owners.clone());
-        let whole = Owned { object, owners }.whole();
-        crate::protobuf::message_of(&whole).map_or(draft.size(), |it| it.len())
-    }
-
-    /// The size of the request with which kube-apiserver would store an object of this size: with the key of the object,
-    /// once for the comparison with what is there and once for the write, and what is around them.
-    fn sent_to_etcd(&self, size: usize, object: &Value) -> usize {
-        const AROUND: usize = 25;
-        let own = self.resource.key(self.namespace(), meta(object, "name"));
-        let prefix = strategy::storage_prefix(&self.resource);
-        let key = format!("/registry/{prefix}/{own}");
-        let envelope = match self.resource.custom {
-            Some(_) => 0,
-            None => {
-                21 + self
-                    .resource
-                    .api_version(&self.resource.storage_version)
-                    .len()
-                    + self.resource.kind.len()
-            }
-        };
-        size + envelope + AROUND + 2 * key.len()
-    }
-
     /// The permission to create, if the request has another verb: an update or an apply of an object that does not
     /// exist.
     async fn require_create(&self) -> Result<()> {
@@ -380,50 +243,6 @@ impl Call<'_> {
             status.message = format!("object is being deleted: {}", status.message);
         }
         status.into()
-    }
-}
-
-/// How a new object comes to its name.
-struct NewName {
-    /// `metadata.name` as it was sent.
-    sent: String,
-    /// `metadata.generateName`.
-    base: String,
-}
-
-impl NewName {
-    fn of(object: &Value) -> NewName {
-        NewName {
-            sent: meta(object, "name").to_owned(),
-            base: meta(object, "generateName").to_owned(),
-        }
-    }
-
-    fn is_generated(&self) -> bool {
-        self.sent.is_empty() && !self.base.is_empty()
-    }
-
-    fn is_missing(&self) -> bool {
-        self.sent.is_empty() && self.base.is_empty()
-    }
-
-    /// Gives the object a name that begins with the base, if it has none of its own.
-    fn generate(&self, resource: &Resource, object: &mut Value) {
-        if self.is_generated() {
-            let name = object::generate_name(&self.base);
-            strategy::set_generated_name(resource, object, name);
-        }
-    }
-
-    /// 409 for a name that exists. Upstream speaks of a generated name for every object that has `generateName`, also
-    /// for one that has a name.
-    fn conflict(&self, resource: &Resource, object: &Value) -> Status {
-        let (group_resource, name): (GroupResource, _) =
-            (resource.group_resource(), meta(object, "name"));
-        match self.base.is_empty() {
-            true => Status::already_exists(&group_resource, name),
-            false => Status::generate_name_conflict(&group_resource, name, 1),
-        }
     }
 }
 

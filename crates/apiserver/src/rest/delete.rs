@@ -10,8 +10,8 @@ use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
 
-use super::create::Stored;
 use super::options::delete_options;
+use super::stored::Stored;
 use crate::admission::{self, Attributes, Operation, Owners};
 use crate::body::Body;
 use crate::context::Call;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::Response;
 use serde_json::Value;
 
-use super::create::Stored;
+use super::stored::Stored;
 use crate::body::Body;
 use crate::context::Call;
 use crate::conversion;

@@ -20,9 +20,9 @@ use crate::context::Call;
 use crate::error::{ApiError, Result};
 use crate::object::{self, child_mut, meta, string_map, text};
 use crate::request::{DeleteOptions, Part, Query};
-use crate::rest::create::Stored;
 use crate::rest::delete::check_preconditions;
 use crate::rest::options::parse_delete_options;
+use crate::rest::stored::Stored;
 use crate::storage;
 
 const BUDGETS: &str = "policy/poddisruptionbudgets";

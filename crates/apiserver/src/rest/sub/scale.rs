@@ -15,9 +15,9 @@ use crate::error::{ApiError, Result};
 use crate::negotiate::Shape;
 use crate::object::{meta, split_api_version};
 use crate::request::Part;
-use crate::rest::create::Stored;
 use crate::rest::patch;
 use crate::rest::patch::Patch;
+use crate::rest::stored::Stored;
 use crate::scale::{self, API_VERSION};
 use crate::{managed, versions};
 
