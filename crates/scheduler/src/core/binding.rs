@@ -8,12 +8,14 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use super::volumes::Progress;
 use super::{Core, Time};
 use crate::actions::{Action, Nominate};
-use crate::dra::claims::{Version, key_of, uid_of};
+use crate::dra::claims::{Version, allocation_of, key_of, uid_of};
 use crate::dra::conditions::{self, Readiness};
 use crate::framework::Plugin;
+use crate::hints::ClusterEvent;
 use crate::metrics::{End, Outcome, Point};
 use crate::pod::{Key, Uid, scheduler_name};
 use crate::podgroups::claims::serves;
+use crate::queue::QueuedPod;
 
 mod cycle;
 mod error;
@@ -136,47 +138,7 @@ impl Core {
         let late = deadline.is_some_and(|at| at <= time.wall);
         let waits_for_devices = deadline.is_some();
         let claims = self.claims_of(pod);
-        let error = claims.iter().find_map(|claim| {
-            let name = claim.metadata.name.as_deref().unwrap_or_default();
-            if claim
-                .status
-                .as_ref()
-                .and_then(|s| s.allocation.as_ref())
-                .is_none()
-            {
-                return Some(format!(
-                    "claim {} got deallocated elsewhere in the meantime",
-                    key_of(claim)
-                ));
-            }
-            let mut users = consumers(claim).iter();
-            if !users.any(|user| serves(user, &binding.queued.info)) {
-                return Some(format!(
-                    "claim {} lost the reservation for the pod in the meantime",
-                    key_of(claim)
-                ));
-            }
-            if let Some(conflict) = self.claims.must_yield(claim, &self.pods) {
-                let key = key_of(claim);
-                return Some(format!("claim {key} was allocated later: {conflict}"));
-            }
-            match conditions::readiness(claim) {
-                Readiness::Ready => None,
-                Readiness::Failed { reason, message } => Some(format!(
-                    "device binding failed: claim={name}, reason={reason}, message={message:?}"
-                )),
-                Readiness::Waiting if late => Some(format!("device binding timeout: claim={name}")),
-                Readiness::Waiting => None,
-            }
-        });
-        let gone = |version: &&Version| {
-            let known = self.claims.get(&version.key);
-            known.is_none_or(|c| uid_of(c) != &*version.uid)
-        };
-        let missing = binding.claims.iter().find(gone).map(|v| &v.key);
-        let error =
-            error.or_else(|| missing.map(|key| format!("claim {key} got deleted in the meantime")));
-        if let Some(message) = error {
+        if let Some(message) = self.pre_bind_error(binding, &claims, late) {
             let status = if late { "timeout" } else { "failure" };
             self.note_conditions(pod, &claims, status, time);
             let error = BindError::new(message).before_binding(Plugin::DynamicResources);
@@ -210,18 +172,63 @@ impl Core {
             binding.phase = Phase::Bind { since: time.now };
             self.waiting.remove(pod);
             let (pod, node) = (binding.queued.info.clone(), binding.node.clone());
-            // The watch must have shown all claims that were created before the one that the pod uses: requests of
-            // earlier attempts whose answers were lost.
-            let extended = binding.extended.as_deref().map(uid_of);
-            let created = self.claims.extended_resource_claims_of(&pod.uid);
-            let others = created.filter(|c| Some(uid_of(c)) != extended);
-            for left in others.cloned().collect::<Vec<_>>() {
-                self.delete_extended_resource_claim(left);
-            }
+            let extended = binding.extended.as_deref().map(|c| Uid::from(uid_of(c)));
+            self.delete_earlier_claims(&pod.uid, extended.as_ref());
             self.actions.push(Action::BindPod { pod, node });
             return false;
         }
         true
+    }
+
+    /// Why a pod must not be bound with its claims, if there is a reason; `late`: their devices had to be ready by now.
+    fn pre_bind_error(
+        &self,
+        binding: &Binding,
+        claims: &[Arc<ResourceClaim>],
+        late: bool,
+    ) -> Option<String> {
+        let error = claims.iter().find_map(|claim| {
+            let name = claim.metadata.name.as_deref().unwrap_or_default();
+            let key = key_of(claim);
+            if allocation_of(claim).is_none() {
+                return Some(format!(
+                    "claim {key} got deallocated elsewhere in the meantime"
+                ));
+            }
+            let mut users = consumers(claim).iter();
+            if !users.any(|user| serves(user, &binding.queued.info)) {
+                return Some(format!(
+                    "claim {key} lost the reservation for the pod in the meantime"
+                ));
+            }
+            if let Some(conflict) = self.claims.must_yield(claim, &self.pods) {
+                return Some(format!("claim {key} was allocated later: {conflict}"));
+            }
+            match conditions::readiness(claim) {
+                Readiness::Ready => None,
+                Readiness::Failed { reason, message } => Some(format!(
+                    "device binding failed: claim={name}, reason={reason}, message={message:?}"
+                )),
+                Readiness::Waiting if late => Some(format!("device binding timeout: claim={name}")),
+                Readiness::Waiting => None,
+            }
+        });
+        let gone = |version: &&Version| {
+            let known = self.claims.get(&version.key);
+            known.is_none_or(|c| uid_of(c) != &*version.uid)
+        };
+        let missing = || binding.claims.iter().find(gone).map(|v| &v.key);
+        error.or_else(|| missing().map(|key| format!("claim {key} got deleted in the meantime")))
+    }
+
+    /// Deletes the extended resource claims of a pod, other than the one that it uses: requests of earlier attempts whose
+    /// answers were lost created them. The watch must have shown all of them before the pod is bound.
+    fn delete_earlier_claims(&mut self, pod: &Uid, used: Option<&Uid>) {
+        let created = self.claims.extended_resource_claims_of(pod);
+        let earlier = created.filter(|c| Some(uid_of(c)) != used.map(|uid| &**uid));
+        for claim in earlier.cloned().collect::<Vec<_>>() {
+            self.delete_extended_resource_claim(claim);
+        }
     }
 
     fn note_conditions(
@@ -256,75 +263,86 @@ impl Core {
         if !binding.volumes.is_empty() {
             self.cache.storage_mut().forget(pod);
         }
+        self.observe_duration(&binding, outcome.is_ok(), time);
+        match outcome {
+            Ok(()) => self.binding_succeeded(&binding, time),
+            Err(error) => self.binding_failed(binding, error, time),
+        }
+    }
+
+    /// Counts the attempt, and the time of the extension points that it went through since Reserve.
+    fn observe_duration(&self, binding: &Binding, bound: bool, time: Time) {
+        let profile = scheduler_name(&binding.queued.info.pod);
         let taken = time.now.saturating_sub(binding.started);
-        let profile = scheduler_name(&binding.queued.info.pod).to_owned();
-        let bound = outcome.is_ok();
         let end = End::of(bound, End::Error);
         match binding.phase {
             Phase::Bind { since } => {
                 let before = since.saturating_sub(binding.started);
                 let (point, success) = (Point::PreBind, End::Success);
-                self.metrics.point(point, &profile, success, before);
+                self.metrics.point(point, profile, success, before);
                 let after = time.now.saturating_sub(since);
-                self.metrics.point(Point::Bind, &profile, end, after);
+                self.metrics.point(Point::Bind, profile, end, after);
             }
             // Without claims to write, only the binding remains.
             Phase::Writing | Phase::Waiting { .. } if bound || binding.claims.is_empty() => {
-                self.metrics.point(Point::Bind, &profile, end, taken);
+                self.metrics.point(Point::Bind, profile, end, taken);
             }
             Phase::Writing | Phase::Waiting { .. } => {
-                self.metrics.point(Point::PreBind, &profile, end, taken);
+                self.metrics.point(Point::PreBind, profile, end, taken);
             }
         }
-        match outcome {
-            Ok(()) => {
-                self.metrics.attempt(&profile, Outcome::Scheduled, taken);
-                let waited = time.now.saturating_sub(binding.queued.entered);
-                self.metrics.bound(binding.queued.attempts, waited);
-                if !binding.claims.is_empty() {
-                    self.metrics.allocated(waited);
-                }
-                for uid in &binding.in_flight {
-                    let change = self.claims.finish_write(uid, pod, true);
-                    self.after(&change, time);
-                }
-                for version in &binding.claims {
-                    self.claims.mark_used(&version.uid);
-                }
-                self.end_plugin_claims(&binding.queued.info, &binding.plugin_claims, bound, time);
-            }
-            Err(error) => {
-                tracing::info!(pod = %binding.queued.info.key, node = %binding.node, %error, "binding failed");
-                self.metrics.attempt(&profile, Outcome::Error, taken);
-                // Forget the pod first, so that pods which are requeued below see the free capacity.
-                self.cache.forget(pod);
-                for uid in &binding.in_flight {
-                    let change = self.claims.finish_write(uid, pod, false);
-                    self.after(&change, time);
-                }
-                let current = self.current(&binding.queued.info);
-                let runs = current.is_some_and(|p| p.node_name().is_some());
-                if !error.bound_elsewhere && !runs {
-                    self.unreserve_all(pod, &binding, time);
-                }
-                self.end_plugin_claims(&binding.queued.info, &binding.plugin_claims, bound, time);
-                self.requeue(
-                    &crate::hints::ClusterEvent::PodGone(&binding.queued.info),
-                    time,
-                );
-                // The pod may have changed, or have been deleted, in the meantime.
-                if let Some(current) = self.current(&binding.queued.info).cloned()
-                    && !error.bound_elsewhere
-                    && !current.is_terminating()
-                    && current.node_name().is_none()
-                {
-                    let queued = crate::queue::QueuedPod {
-                        info: current,
-                        ..binding.queued
-                    };
-                    self.fail(queued, error.message, Nominate::Clear, time);
-                }
-            }
+        let outcome = match bound {
+            true => Outcome::Scheduled,
+            false => Outcome::Error,
+        };
+        self.metrics.attempt(profile, outcome, taken);
+    }
+
+    fn binding_succeeded(&mut self, binding: &Binding, time: Time) {
+        let pod = &binding.queued.info;
+        let waited = time.now.saturating_sub(binding.queued.entered);
+        self.metrics.bound(binding.queued.attempts, waited);
+        if !binding.claims.is_empty() {
+            self.metrics.allocated(waited);
+        }
+        for uid in &binding.in_flight {
+            let change = self.claims.finish_write(uid, &pod.uid, true);
+            self.after(&change, time);
+        }
+        for version in &binding.claims {
+            self.claims.mark_used(&version.uid);
+        }
+        self.end_plugin_claims(pod, &binding.plugin_claims, true, time);
+    }
+
+    /// Reverts what was assumed and written for a pod, and returns it to the queue.
+    fn binding_failed(&mut self, binding: Binding, error: BindError, time: Time) {
+        let pod = binding.queued.info.clone();
+        tracing::info!(pod = %pod.key, node = %binding.node, %error, "binding failed");
+        // Forget the pod first, so that pods which are requeued below see the free capacity.
+        self.cache.forget(&pod.uid);
+        for uid in &binding.in_flight {
+            let change = self.claims.finish_write(uid, &pod.uid, false);
+            self.after(&change, time);
+        }
+        let current = self.current(&pod);
+        let runs = current.is_some_and(|p| p.node_name().is_some());
+        if !error.bound_elsewhere && !runs {
+            self.unreserve_all(&pod.uid, &binding, time);
+        }
+        self.end_plugin_claims(&pod, &binding.plugin_claims, false, time);
+        self.requeue(&ClusterEvent::PodGone(&pod), time);
+        // The pod may have changed, or have been deleted, in the meantime.
+        if let Some(current) = self.current(&pod).cloned()
+            && !error.bound_elsewhere
+            && !current.is_terminating()
+            && current.node_name().is_none()
+        {
+            let queued = QueuedPod {
+                info: current,
+                ..binding.queued
+            };
+            self.fail(queued, error.message, Nominate::Clear, time);
         }
     }
 

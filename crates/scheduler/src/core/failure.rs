@@ -51,6 +51,58 @@ impl SchedulingFailure {
     }
 }
 
+/// What PostFilter of DynamicResources found.
+#[derive(Default)]
+struct Deallocation {
+    cleanup: Option<ClaimCleanup>,
+    /// What the plugin for claims of another generation decided.
+    plugin_decision: Option<Shared>,
+    /// That decision deallocates a claim.
+    by_plugin: bool,
+}
+
+impl Deallocation {
+    fn is_something(&self) -> bool {
+        self.cleanup.is_some() || self.by_plugin
+    }
+
+    /// Upstream's text for the condition.
+    fn text(&self, attempt: &Attempt<'_>) -> &'static str {
+        match &self.cleanup {
+            _ if self.by_plugin => "deallocation of ResourceClaim completed",
+            Some(ClaimCleanup::Deallocate(_)) => "deallocation of ResourceClaim completed",
+            Some(ClaimCleanup::Delete(_)) => "deletion of ResourceClaim completed",
+            None | Some(ClaimCleanup::Unreserve(_)) => {
+                match attempt.devices().is_some() || attempt.plugin_claims().is_some() {
+                    true => "still not schedulable",
+                    false => "no new claims to deallocate",
+                }
+            }
+        }
+    }
+}
+
+/// What PostFilter of DefaultPreemption found.
+struct Preemption {
+    nominate: Nominate,
+    victims: Option<(Arc<str>, Vec<Arc<PodInfo>>)>,
+    /// All victims on the nominated node are terminating already.
+    victims_terminating: bool,
+    /// Upstream's text for the condition.
+    text: Option<String>,
+}
+
+impl Default for Preemption {
+    fn default() -> Self {
+        Self {
+            nominate: Nominate::Keep,
+            victims: None,
+            victims_terminating: false,
+            text: None,
+        }
+    }
+}
+
 impl Core {
     /// Runs PostFilter for a pod that fits nowhere: which claims to clean up, which pods to preempt, and the messages.
     pub(super) fn post_filter(
@@ -64,79 +116,26 @@ impl Core {
         let nodes = &attempt.snapshot.nodes;
         let by: PluginSet = unplaced.nodes.iter().flatten().map(|r| r.plugin).collect();
         let mut after = Vec::new();
-        let (mut cleanup, mut victims, mut nominate) = (None, None, Nominate::Keep);
-        let (mut plugin_decision, mut deallocates, mut victims_terminating) = (None, false, false);
-        if profile.post_filters.contains(Plugin::DynamicResources) {
-            let rejected = unplaced.nodes.iter().zip(nodes);
-            let elsewhere: Vec<&NodeInfo> = rejected
-                .filter(|(r, _)| r.as_ref().is_some_and(Rejection::is_not_available))
-                .map(|(_, node)| &**node)
-                .collect();
-            cleanup = attempt
-                .devices()
-                .and_then(|d| d.claim_to_deallocate(nodes, &elsewhere));
-            if let (None, Some(claims)) = (&cleanup, attempt.plugin_claims()) {
-                let found = self.claim_plugin_post_filter(claims, &elsewhere, tries);
-                plugin_decision = found.decision;
-                deallocates = found.deallocates;
-            }
-            let has_claims = attempt.devices().is_some() || attempt.plugin_claims().is_some();
-            after.push(match (&cleanup, has_claims) {
-                _ if deallocates => "deallocation of ResourceClaim completed".to_owned(),
-                (Some(ClaimCleanup::Deallocate(_)), _) => {
-                    "deallocation of ResourceClaim completed".to_owned()
-                }
-                (Some(ClaimCleanup::Delete(_)), _) => {
-                    "deletion of ResourceClaim completed".to_owned()
-                }
-                (None | Some(ClaimCleanup::Unreserve(_)), true) => {
-                    "still not schedulable".to_owned()
-                }
-                (_, false) => "no new claims to deallocate".to_owned(),
-            });
+        let has_devices = profile.post_filters.contains(Plugin::DynamicResources);
+        let mut released = Deallocation::default();
+        if has_devices {
+            released = self.deallocation(attempt, unplaced, tries);
+            after.push(released.text(attempt).to_owned());
         }
+        let mut preemption = Preemption::default();
         if profile.post_filters.contains(Plugin::DefaultPreemption) {
-            let budgets: Vec<_> = self.budgets.values().collect();
-            let nominated = |node: &str| self.nominated_to(node, attempt.pod);
-            let gang = self.gang_of(attempt.pod, profile).map(|g| g.key.clone());
-            let rules = preemption::Rules {
-                budgets: &budgets,
-                nominated: &nominated,
-                spares: &|pod| gang.is_some() && group_key(pod) == gang,
-            };
-            match preemption::preempt(attempt, unplaced, start, &rules) {
-                // Whether preemption is needed shows when the claim is deallocated.
-                preemption::Outcome::Preempt(_) if cleanup.is_some() || deallocates => {}
-                preemption::Outcome::Preempt(found) => {
-                    let node = nodes[found.node].name.clone();
-                    // Keep the nomination while victims terminate: with a new one on every attempt, pods would requeue each
-                    // other endlessly.
-                    victims_terminating = found.pods.iter().all(|v| v.is_terminating());
-                    if !victims_terminating
-                        || preemption::nominated_position(attempt, unplaced).is_none()
-                    {
-                        nominate = Nominate::Set(node.clone());
-                    }
-                    victims = Some((node, found.pods));
-                    after.clear();
-                }
-                preemption::Outcome::Nothing(text) => {
-                    if cleanup.is_none() && !deallocates {
-                        nominate = self.cleared_nomination(attempt.pod);
-                    }
-                    after.push(text);
-                }
-                preemption::Outcome::VictimsTerminating(text) => {
-                    victims_terminating = true;
-                    after.push(text);
-                }
+            preemption = self.preemption(attempt, unplaced, profile, start, &released);
+            if preemption.victims.is_some() {
+                after.clear();
             }
+            after.extend(preemption.text);
         }
-        if profile.post_filters.contains(Plugin::DynamicResources)
+        let mut cleanup = released.cleanup;
+        if has_devices
             && cleanup.is_none()
-            && !deallocates
-            && victims.is_none()
-            && !victims_terminating
+            && !released.by_plugin
+            && preemption.victims.is_none()
+            && !preemption.victims_terminating
         {
             cleanup = attempt.devices().and_then(|d| d.claims_to_release(nodes));
         }
@@ -150,12 +149,81 @@ impl Core {
             by,
             message,
             explanation,
-            nominate,
+            nominate: preemption.nominate,
             cleanup,
-            plugin_decision,
-            victims,
-            victims_terminating,
+            plugin_decision: released.plugin_decision,
+            victims: preemption.victims,
+            victims_terminating: preemption.victims_terminating,
         }
+    }
+
+    /// PostFilter of DynamicResources: a claim whose allocation keeps the pod from nodes that would do otherwise.
+    fn deallocation(&self, attempt: &Attempt<'_>, unplaced: &FitError, tries: u32) -> Deallocation {
+        let nodes = &attempt.snapshot.nodes;
+        let rejected = unplaced.nodes.iter().zip(nodes);
+        let elsewhere: Vec<&NodeInfo> = rejected
+            .filter(|(r, _)| r.as_ref().is_some_and(Rejection::is_not_available))
+            .map(|(_, node)| &**node)
+            .collect();
+        let devices = attempt.devices();
+        let cleanup = devices.and_then(|d| d.claim_to_deallocate(nodes, &elsewhere));
+        let mut found = Deallocation {
+            cleanup,
+            ..Deallocation::default()
+        };
+        if let (None, Some(claims)) = (&found.cleanup, attempt.plugin_claims()) {
+            let plugin = self.claim_plugin_post_filter(claims, &elsewhere, tries);
+            found.plugin_decision = plugin.decision;
+            found.by_plugin = plugin.deallocates;
+        }
+        found
+    }
+
+    /// PostFilter of DefaultPreemption: the victims, and the node that the pod is nominated to.
+    fn preemption(
+        &self,
+        attempt: &Attempt<'_>,
+        unplaced: &FitError,
+        profile: &Profile,
+        start: usize,
+        released: &Deallocation,
+    ) -> Preemption {
+        let budgets: Vec<_> = self.budgets.values().collect();
+        let nominated = |node: &str| self.nominated_to(node, attempt.pod);
+        let gang = self.gang_of(attempt.pod, profile).map(|g| g.key.clone());
+        let rules = preemption::Rules {
+            budgets: &budgets,
+            nominated: &nominated,
+            spares: &|pod| gang.is_some() && group_key(pod) == gang,
+        };
+        let mut result = Preemption::default();
+        match preemption::preempt(attempt, unplaced, start, &rules) {
+            // Whether preemption is needed shows when the claim is deallocated.
+            preemption::Outcome::Preempt(_) if released.is_something() => {}
+            preemption::Outcome::Preempt(found) => {
+                let node = attempt.snapshot.nodes[found.node].name.clone();
+                // Keep the nomination while victims terminate: with a new one on every attempt, pods would requeue each
+                // other endlessly.
+                result.victims_terminating = found.pods.iter().all(|v| v.is_terminating());
+                if !result.victims_terminating
+                    || preemption::nominated_position(attempt, unplaced).is_none()
+                {
+                    result.nominate = Nominate::Set(node.clone());
+                }
+                result.victims = Some((node, found.pods));
+            }
+            preemption::Outcome::Nothing(text) => {
+                if !released.is_something() {
+                    result.nominate = self.cleared_nomination(attempt.pod);
+                }
+                result.text = Some(text);
+            }
+            preemption::Outcome::VictimsTerminating(text) => {
+                result.victims_terminating = true;
+                result.text = Some(text);
+            }
+        }
+        result
     }
 
     /// Makes a pod that fits nowhere unschedulable.
