@@ -30,7 +30,7 @@ pub struct Allocator {
 }
 
 impl Policy {
-    /// How much this policy likes an allocation, by what is free on the node before and after it.
+    /// The score of an allocation, higher for the node to prefer, by what is free on the node before and after it.
     fn preference(self, before: &FreeDevices, after: &FreeDevices) -> i64 {
         let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let used = |free: &FreeDevices| match free.total() {

@@ -302,11 +302,11 @@ impl PoolInfo {
 
     /// Whether the pool is relevant for nodes without local slices.
     pub(crate) fn is_global(&self) -> bool {
-        let trouble = self
+        let is_unusable = self
             .outside
             .as_ref()
             .is_some_and(|v| v.state != ViewState::Usable);
-        trouble
+        is_unusable
             || self
                 .rest
                 .iter()

@@ -30,26 +30,7 @@ impl<C: Classes + ?Sized> Builder<'_, C> {
         };
         let devices = claim.spec.devices.clone().unwrap_or_default();
         let source_constraints = devices.constraints.unwrap_or_default();
-        let (mut constraints, mut constraint_error) = (Vec::new(), None);
-        for (index, constraint) in source_constraints.iter().enumerate() {
-            let (kind, attribute) = match (
-                &constraint.match_attribute,
-                &constraint.distinct_attribute,
-            ) {
-                (Some(attribute), _) => (ConstraintKind::Match, attribute),
-                (_, Some(attribute)) => (ConstraintKind::Distinct, attribute),
-                _ => {
-                    constraint_error = Some(format!(
-                        "claim {shown}, constraint #{index}: empty constraint (unsupported constraint type?)"
-                    ));
-                    break;
-                }
-            };
-            constraints.push(Constraint {
-                kind,
-                attribute: SmolStr::new(attribute),
-            });
-        }
+        let (constraints, constraint_error) = constraints(&shown, &source_constraints);
         let mut made = Claim {
             shown,
             name: SmolStr::new(name),
@@ -62,60 +43,21 @@ impl<C: Classes + ?Sized> Builder<'_, C> {
             let first = prepared.alternatives.len();
             let list = request.first_available.as_deref().unwrap_or_default();
             let error = self.check_request(&made.shown, request, list);
-            if list.is_empty() {
-                let default = api::ExactDeviceRequest::default();
-                let exactly = request.exactly.as_ref().unwrap_or(&default);
-                let wanted = RequestFields {
-                    name: &request.name,
-                    class: &exactly.device_class_name,
-                    mode: exactly.allocation_mode.as_deref().unwrap_or_default(),
-                    count: exactly.count.unwrap_or_default(),
-                    admin: exactly.admin_access,
-                    selectors: exactly.selectors.as_deref().unwrap_or_default(),
-                    tolerations: exactly.tolerations.as_ref(),
-                    capacity: exactly.capacity.as_ref(),
-                };
-                prepared.alternatives.push(self.alternative(
-                    &made,
-                    SmolStr::new(&request.name),
-                    &wanted,
-                ));
-            }
-            for sub in list {
-                let wanted = RequestFields {
-                    name: &sub.name,
-                    class: &sub.device_class_name,
-                    mode: sub.allocation_mode.as_deref().unwrap_or_default(),
-                    count: sub.count.unwrap_or_default(),
-                    admin: None,
-                    selectors: sub.selectors.as_deref().unwrap_or_default(),
-                    tolerations: sub.tolerations.as_ref(),
-                    capacity: sub.capacity.as_ref(),
-                };
-                let result_name = format_smolstr!("{}/{}", request.name, sub.name);
-                prepared
-                    .alternatives
-                    .push(self.alternative(&made, result_name, &wanted));
-            }
+            self.alternatives(&mut prepared.alternatives, &made, request, list);
             for alternative in &mut prepared.alternatives[first..] {
                 alternative.claim = prepared.claims.len() as u32;
                 alternative.request = made.requests.len() as u32;
-                let covers = |names: &[String]| {
-                    names.is_empty()
-                        || names
-                            .iter()
-                            .any(|n| *n == request.name || *n == alternative.result_name)
+                let covers = |constraint: &api::DeviceConstraint| {
+                    let names = constraint.requests.as_deref().unwrap_or_default();
+                    let named = |n: &String| *n == request.name || *n == alternative.result_name;
+                    names.is_empty() || names.iter().any(named)
                 };
-                alternative.constraints = (0..made.constraints.len() as u32)
-                    .filter(|c| {
-                        covers(
-                            source_constraints[*c as usize]
-                                .requests
-                                .as_deref()
-                                .unwrap_or_default(),
-                        )
-                    })
-                    .collect();
+                // Those behind one that is not supported are not built.
+                let built = source_constraints.iter().take(made.constraints.len());
+                let covering = (0..)
+                    .zip(built)
+                    .filter(|(_, constraint)| covers(constraint));
+                alternative.constraints = covering.map(|(index, _)| index).collect();
             }
             made.requests.push(Request {
                 name: SmolStr::new(&request.name),
@@ -125,6 +67,46 @@ impl<C: Classes + ?Sized> Builder<'_, C> {
             });
         }
         prepared.claims.push(made);
+    }
+
+    /// Adds the alternatives of a request: those of its list, or the one of `exactly`.
+    fn alternatives(
+        &mut self,
+        alternatives: &mut Vec<Alternative>,
+        claim: &Claim,
+        request: &api::DeviceRequest,
+        list: &[api::DeviceSubRequest],
+    ) {
+        if list.is_empty() {
+            let default = api::ExactDeviceRequest::default();
+            let exactly = request.exactly.as_ref().unwrap_or(&default);
+            let wanted = RequestFields {
+                name: &request.name,
+                class: &exactly.device_class_name,
+                mode: exactly.allocation_mode.as_deref().unwrap_or_default(),
+                count: exactly.count.unwrap_or_default(),
+                admin: exactly.admin_access,
+                selectors: exactly.selectors.as_deref().unwrap_or_default(),
+                tolerations: exactly.tolerations.as_ref(),
+                capacity: exactly.capacity.as_ref(),
+            };
+            let result_name = SmolStr::new(&request.name);
+            alternatives.push(self.alternative(claim, result_name, &wanted));
+        }
+        for sub in list {
+            let wanted = RequestFields {
+                name: &sub.name,
+                class: &sub.device_class_name,
+                mode: sub.allocation_mode.as_deref().unwrap_or_default(),
+                count: sub.count.unwrap_or_default(),
+                admin: None,
+                selectors: sub.selectors.as_deref().unwrap_or_default(),
+                tolerations: sub.tolerations.as_ref(),
+                capacity: sub.capacity.as_ref(),
+            };
+            let result_name = format_smolstr!("{}/{}", request.name, sub.name);
+            alternatives.push(self.alternative(claim, result_name, &wanted));
+        }
     }
 
     fn check_request(
@@ -245,4 +227,27 @@ impl<C: Classes + ?Sized> Builder<'_, C> {
             .map(|e| self.selectors.compile(self.features, e))
             .collect()
     }
+}
+
+/// The constraints of a claim up to the first that is not supported, and the error of that one.
+fn constraints(claim: &str, source: &[api::DeviceConstraint]) -> (Vec<Constraint>, Option<String>) {
+    let mut constraints = Vec::new();
+    for (index, constraint) in source.iter().enumerate() {
+        let (kind, attribute) = match (&constraint.match_attribute, &constraint.distinct_attribute)
+        {
+            (Some(attribute), _) => (ConstraintKind::Match, attribute),
+            (_, Some(attribute)) => (ConstraintKind::Distinct, attribute),
+            _ => {
+                let error = format!(
+                    "claim {claim}, constraint #{index}: empty constraint (unsupported constraint type?)"
+                );
+                return (constraints, Some(error));
+            }
+        };
+        constraints.push(Constraint {
+            kind,
+            attribute: SmolStr::new(attribute),
+        });
+    }
+    (constraints, None)
 }
