@@ -4,108 +4,24 @@ use std::sync::Arc;
 
 use allot_framework::assume_cache::Object;
 use allot_framework::claim_plugin::{
-    self, CLAIM_EVENT, ClaimPlugin, Effect, Handle, Message, Negotiation, PluginRejection,
-    PostFilter, Queued, Reservation, Shared,
+    self, CLAIM_EVENT, ClaimPlugin, Effect, Handle, Message, PluginRejection, Shared,
 };
-use allot_framework::node::NodeInfo;
 use allot_framework::pod::claims::ResolveError;
-use allot_framework::pod::{Key, PodInfo, Uid, key_of};
+use allot_framework::pod::{Key, PodInfo, Uid};
 use allot_model::classic::objects::{ResourceClaim, SchedulingSpec};
 use allot_reflector::Observed;
 use k8s_openapi::api::core::v1::PodResourceClaim;
 use k8s_openapi::api::resource::v1;
-use rustc_hash::FxHashSet;
 
 use crate::claims::Change;
-use crate::deferrals::Deferral;
 use crate::message::{Action, ClaimTasks, Input};
-use crate::negotiations::RetryReason;
-use crate::pod::{Deallocation, PodClaim, PodClaims};
+use crate::pod::PodClaims;
 use crate::state::Classic;
 
-/// Of how many pods that use a claim an attempt checks whether they can be placed where it is allocated.
-const MOST_USERS: usize = 64;
-/// Upstream's event for a pod whose drivers answered.
-const ANSWER_EVENT: &str = "resource.k8s.io/PodSchedulingContextUpdate";
+mod inputs;
+mod pod_claims;
 
-/// What an attempt decided for a pod.
-#[derive(Debug)]
-enum Decision {
-    /// Publish a specification to the drivers.
-    Publish(SchedulingSpec),
-    /// Have a claim deallocated, after a specification was published.
-    Deallocate(Arc<ResourceClaim>, Option<SchedulingSpec>),
-    /// Publish a specification, and leave a claim to another pod.
-    Leave(Option<SchedulingSpec>, Deferral),
-}
-
-impl Message for Decision {}
-
-/// The claims of a pod with the state that judges nodes for them.
-#[derive(Debug)]
-struct Prepared<'a> {
-    pod: &'a PodInfo,
-    claims: PodClaims,
-    state: &'a Classic,
-}
-
-impl claim_plugin::PodClaims for Prepared<'_> {
-    fn is_pending(&self) -> bool {
-        self.claims.is_pending()
-    }
-
-    fn filter(&self, node: &NodeInfo) -> Result<(), PluginRejection> {
-        self.claims.filter(node, self.state)
-    }
-
-    fn preferred(&self, nodes: &[Arc<NodeInfo>], feasible: &[usize]) -> Option<usize> {
-        self.claims.selected_among(nodes, feasible)
-    }
-
-    fn negotiate(&self, feasible: &[&str], best: &str, others: bool) -> Negotiation {
-        let found = self.claims.negotiate(&self.pod.uid, feasible, best, others);
-        Negotiation {
-            message: found.message,
-            decision: found.publish.map(Decision::Publish).map(Shared::new),
-        }
-    }
-
-    fn reserve(&self, node: &str) -> Result<Reservation, PluginRejection> {
-        let tasks = self.claims.tasks(&self.pod.uid, node, self.state)?;
-        Ok(Reservation {
-            writes: (!tasks.is_empty()).then(|| Shared::new(ClaimTasks(tasks))),
-            claims: self.claims.keys(),
-        })
-    }
-
-    fn post_filter(
-        &self,
-        rejected: &[&NodeInfo],
-        attempts: u32,
-        handle: &dyn Handle,
-    ) -> PostFilter {
-        let deferral = |claim: &PodClaim| deferral(self.pod, claim, self.state, handle);
-        let found =
-            self.claims
-                .deallocation(&self.pod.uid, rejected, attempts, self.state, deferral);
-        let decision = match found {
-            Some(Deallocation::Now(claim, publish)) => {
-                return PostFilter {
-                    deallocates: true,
-                    decision: Some(Shared::new(Decision::Deallocate(claim, publish))),
-                };
-            }
-            Some(Deallocation::Deferred(found)) => {
-                Some(Decision::Leave(self.claims.withdrawal(), found))
-            }
-            None => self.claims.withdrawal().map(Decision::Publish),
-        };
-        PostFilter {
-            deallocates: false,
-            decision: decision.map(Shared::new),
-        }
-    }
-}
+use pod_claims::{Decision, Prepared};
 
 impl ClaimPlugin for Classic {
     fn owns(&self, pod: &PodInfo, entry: &PodResourceClaim) -> bool {
@@ -145,103 +61,17 @@ impl ClaimPlugin for Classic {
     }
 
     fn handle(&mut self, message: Box<dyn Message>, handle: &dyn Handle) -> Vec<Effect> {
-        let mut effects = Vec::new();
-        let Some(input) = claim_plugin::unwrap::<Input>(message) else {
-            return effects;
-        };
-        match input {
-            Input::Claim(observed) => self.observe_claims(observed, &mut effects),
-            Input::Class(observed) => {
-                self.set_classes(observed);
-                effects.push(Effect::ClassChanged);
-            }
-            Input::Slice(observed) => {
-                self.structured.set_slices(observed);
-                effects.push(Effect::DevicesChanged);
-            }
-            Input::ClaimParameters(observed) => {
-                self.structured.set_claim_parameters(observed);
-                effects.push(Effect::DevicesChanged);
-            }
-            Input::ClassParameters(observed) => {
-                self.structured.set_class_parameters(observed);
-                effects.push(Effect::DevicesChanged);
-            }
-            Input::Scheduling(observed) => {
-                for (pod, news) in self.negotiations.observe(observed) {
-                    if handle.pod(&pod).is_none() {
-                        self.without_pod.insert(pod.clone());
-                    }
-                    effects.extend(self.answered(&pod, news, handle));
-                }
-            }
-            Input::ClaimWritten { pod, claim } => {
-                let key = key_of(&claim.metadata);
-                let uid = claim.metadata.uid.clone().unwrap_or_default();
-                let assumed = self.claims.assume(claim);
-                let settled = self.claims.finish_write(&key, &uid, &pod, true);
-                effects.extend(of_change(assumed).chain(of_change(settled)));
-            }
-            Input::Released {
-                key,
-                uid,
-                pod,
-                claim,
-            } => {
-                let assumed = claim.map(|claim| self.claims.assume(claim));
-                let over = self.claims.released(&key, &uid, pod);
-                effects.extend(of_change(assumed.unwrap_or_default()).chain(of_change(over)));
-            }
-            Input::Published { pod, outcome } => match outcome {
-                Ok(scheduling) => {
-                    let news = self.negotiations.published(scheduling);
-                    effects.extend(self.answered(&pod.key, news, handle));
-                }
-                Err(error) => {
-                    self.negotiations.failed(&pod.key);
-                    effects.push(Effect::Fail(pod.uid.clone(), error.to_string()));
-                }
-            },
+        match claim_plugin::unwrap::<Input>(message) {
+            Some(input) => self.handle_input(input, handle),
+            None => Vec::new(),
         }
-        effects
     }
 
     fn split(
         &mut self,
         observed: Observed<v1::ResourceClaim>,
     ) -> (Option<Observed<v1::ResourceClaim>>, Vec<Effect>) {
-        let original = |claim: &v1::ResourceClaim| ResourceClaim::from_v1(&claim.metadata);
-        let mut effects = Vec::new();
-        match observed {
-            Observed::Applied(claim) => match original(&claim) {
-                Some(classic) => self.observe_claim(classic, &mut effects),
-                None => return (Some(Observed::Applied(claim)), effects),
-            },
-            Observed::Deleted(claim) => match original(&claim) {
-                Some(classic) => self.forget_claim(&key_of(&classic.metadata), &mut effects),
-                None => return (Some(Observed::Deleted(claim)), effects),
-            },
-            Observed::Listed { items, version } => {
-                let (mut newer, mut classic) = (Vec::new(), Vec::new());
-                for claim in items {
-                    match original(&claim) {
-                        Some(original) => classic.push(original),
-                        None => newer.push(claim),
-                    }
-                }
-                let listed = Observed::Listed {
-                    items: classic,
-                    version: version.clone(),
-                };
-                self.observe_claims(listed, &mut effects);
-                let newer = Observed::Listed {
-                    items: newer,
-                    version,
-                };
-                return (Some(newer), effects);
-            }
-        }
-        (None, effects)
+        self.split_observed(observed)
     }
 
     fn decided(&mut self, pod: &Arc<PodInfo>, decision: &Shared) -> Vec<Effect> {
@@ -321,61 +151,6 @@ impl ClaimPlugin for Classic {
 }
 
 impl Classic {
-    fn observe_claims(&mut self, observed: Observed<ResourceClaim>, effects: &mut Vec<Effect>) {
-        match observed {
-            Observed::Applied(claim) => self.observe_claim(*claim, effects),
-            Observed::Deleted(claim) => self.forget_claim(&key_of(&claim.metadata), effects),
-            Observed::Listed { items, .. } => {
-                let present: FxHashSet<Key> = items.iter().map(|c| key_of(&c.metadata)).collect();
-                let known = self.claims.keys();
-                let gone: Vec<Key> = known.filter(|k| !present.contains(*k)).cloned().collect();
-                gone.iter().for_each(|key| self.forget_claim(key, effects));
-                for claim in items {
-                    self.observe_claim(claim, effects);
-                }
-            }
-        }
-    }
-
-    fn observe_claim(&mut self, claim: ResourceClaim, effects: &mut Vec<Effect>) {
-        if claim.status.allocation.is_none() {
-            self.deferrals.forget_claim(&key_of(&claim.metadata));
-        }
-        effects.extend(of_change(self.claims.observe(Arc::new(claim))));
-    }
-
-    fn forget_claim(&mut self, key: &Key, effects: &mut Vec<Effect>) {
-        self.deferrals.forget_claim(key);
-        effects.extend(of_change(self.claims.observe_deleted(key)));
-    }
-
-    /// Drivers answered in the negotiation of a pod: the pod is tried again if that matters to it.
-    fn answered(&self, key: &Key, news: RetryReason, handle: &dyn Handle) -> Option<Effect> {
-        if news == RetryReason::None {
-            return None;
-        }
-        let pod = handle.pod(key)?;
-        let queued = handle.queued(&pod.uid)?;
-        // Only a pod that waits for its drivers is affected.
-        let matters = news == RetryReason::Lost
-            || !queued.pending
-            || !matches!(PodClaims::prepare(pod, self), Ok(Some(claims)) if !claims.answers_matter());
-        matters.then(|| Effect::Activate(pod.clone(), ANSWER_EVENT))
-    }
-
-    /// Requests the deletion of the negotiations whose pods have finished: as long as a node is selected in one, drivers
-    /// allocate claims for its pod, as often as these are deallocated for others. A scheduler that ended after the binding
-    /// left it over, and no watch shows a finished pod to the next one. The writer checks that the pod has finished: it may
-    /// also be one that the watch of pods is about to show.
-    fn collect(&mut self, handle: &dyn Handle) -> Vec<Effect> {
-        let keys = std::mem::take(&mut self.without_pod);
-        let keys = keys.into_iter().filter(|key| handle.pod(key).is_none());
-        let owned = keys.filter_map(|pod| Some((self.negotiations.owner(&pod)?, pod)));
-        owned
-            .map(|(uid, pod)| write(Action::Collect { pod, uid }))
-            .collect()
-    }
-
     fn publish(&mut self, pod: &Arc<PodInfo>, spec: SchedulingSpec) -> Action {
         tracing::debug!(pod = %pod.key, node = spec.selected_node, "negotiates");
         self.negotiations.begin_publish(&pod.key, spec.clone());
@@ -410,37 +185,6 @@ impl Classic {
             write(Action::Forget(pod.clone()))
         })
     }
-}
-
-/// Finds another pod that will be tried without a further event and can use a claim where it is allocated.
-fn deferral(
-    pod: &PodInfo,
-    claim: &PodClaim,
-    state: &Classic,
-    handle: &dyn Handle,
-) -> Option<Deferral> {
-    let nodes = handle.nodes().iter();
-    let nodes = nodes.filter(|node| claim.is_allocated_on(node));
-    let nodes: Vec<&NodeInfo> = nodes.map(|node| &**node).collect();
-    let can_use = |other: &Queued<'_>| {
-        let Ok(Some(claims)) = PodClaims::prepare(other.pod, state) else {
-            return false;
-        };
-        !claims.is_pending() && nodes.iter().any(|n| claims.filter(n, state).is_ok())
-    };
-    let mut others = handle
-        .ready_users_of_claim(claim.key())
-        .into_iter()
-        .filter(|o| o.pod.uid != pod.uid)
-        .filter(|o| !state.deferrals.is_over(claim.key(), &o.pod.uid))
-        .take(MOST_USERS);
-    let other = others.find(can_use)?;
-    tracing::debug!(claim = %claim.key(), pod = %other.pod.key, "leaves the claim to a pod that can use it");
-    Some(Deferral {
-        claim: claim.key().clone(),
-        pod: other.pod.uid.clone(),
-        attempts: other.attempts,
-    })
 }
 
 /// Which pods a change of a claim concerns.
