@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::DeploymentSpec;
+use k8s_openapi::api::apps::v1::{DeploymentSpec, ReplicaSetStatus};
 use serde_json::{Value, json};
 
 use super::plan::Limits;
@@ -67,6 +67,33 @@ impl Conditions {
     }
 }
 
+/// The pods of all replica sets of a deployment.
+struct Counts {
+    replicas: i32,
+    updated: i32,
+    ready: i32,
+    available: i32,
+    terminating: i32,
+    /// Those that the replica sets should have.
+    desired: i32,
+}
+
+impl Counts {
+    fn of(sets: &Sets) -> Self {
+        let statuses = || sets.all.iter().filter_map(|s| s.status.as_ref());
+        let sum =
+            |f: fn(&ReplicaSetStatus) -> Option<i32>| -> i32 { statuses().filter_map(f).sum() };
+        Self {
+            replicas: sum(|s| Some(s.replicas)),
+            updated: sets.new_set().map_or(0, |s| size_of(s).status),
+            ready: sum(|s| s.ready_replicas),
+            available: sum(|s| s.available_replicas),
+            terminating: sum(|s| s.terminating_replicas),
+            desired: sets.all.iter().map(|s| size_of(s).spec).sum(),
+        }
+    }
+}
+
 /// The new status, and when to check the progress deadline again.
 pub(super) fn next(
     deployment: &Object,
@@ -77,20 +104,7 @@ pub(super) fn next(
 ) -> (Value, Option<Duration>) {
     let old = deployment.at("/status");
     let limits = Limits::of(spec);
-    let sum = |f: fn(&k8s_openapi::api::apps::v1::ReplicaSetStatus) -> i32| -> i32 {
-        sets.all
-            .iter()
-            .filter_map(|s| s.status.as_ref())
-            .map(f)
-            .sum()
-    };
-    let replicas = sum(|s| s.replicas);
-    let ready = sum(|s| s.ready_replicas.unwrap_or(0));
-    let available = sum(|s| s.available_replicas.unwrap_or(0));
-    let terminating = sum(|s| s.terminating_replicas.unwrap_or(0));
-    let wanted: i32 = sets.all.iter().map(|s| size_of(s).spec).sum();
-    let updated = sets.new_set().map_or(0, |s| size_of(s).status);
-
+    let counts = Counts::of(sets);
     let mut conditions = Conditions {
         list: old["conditions"].as_array().cloned().unwrap_or_default(),
         now: rfc3339(now),
@@ -102,7 +116,7 @@ pub(super) fn next(
         announce(&mut conditions, new_name, turn);
     }
     let current = conditions.reason(PROGRESSING).map(str::to_owned);
-    if available >= limits.replicas - limits.unavailable {
+    if counts.available >= limits.replicas - limits.unavailable {
         let message = "Deployment has minimum availability.";
         conditions.set(AVAILABLE, "True", "MinimumReplicasAvailable", message);
     } else {
@@ -111,52 +125,48 @@ pub(super) fn next(
     }
     let mut wait = None;
     if matches!(turn, SyncResult::Rolled(_)) {
-        let was_complete =
-            replicas == updated && current.as_deref() == Some("NewReplicaSetAvailable");
+        let was_complete = counts.replicas == counts.updated
+            && current.as_deref() == Some("NewReplicaSetAvailable");
         match deadline {
             None => conditions.remove(PROGRESSING),
             Some(_) if was_complete => {}
             Some(deadline) => {
-                let before = |field: &str| old[field].as_i64().unwrap_or(0) as i32;
-                let progress = Progress {
-                    complete: [updated, replicas, available] == [limits.replicas; 3],
-                    progressed: updated > before("updatedReplicas")
-                        || replicas - updated < before("replicas") - before("updatedReplicas")
-                        || ready > before("readyReplicas")
-                        || available > before("availableReplicas"),
-                    what: match new_name {
-                        Some(set) => format!("ReplicaSet \"{set}\""),
-                        None => format!("Deployment \"{}\"", meta::name(deployment)),
-                    },
-                    deadline: Duration::from_secs(u64::try_from(deadline).unwrap_or(0)),
+                let what = match new_name {
+                    Some(set) => format!("ReplicaSet \"{set}\""),
+                    None => format!("Deployment \"{}\"", meta::name(deployment)),
                 };
+                let progress = Progress::of(&counts, &limits, old, what, deadline);
                 wait = progress.judge(&mut conditions, now);
             }
         }
-        // A failure of the new replica set takes precedence.
-        let failing = sets.new_set().into_iter().chain(&sets.all).find_map(|s| {
-            let conditions = s.status.as_ref()?.conditions.as_ref()?;
-            conditions.iter().find(|c| c.type_ == FAILURE)
-        });
-        match failing {
-            Some(c) => {
-                let text = |text: &Option<String>| text.clone().unwrap_or_default();
-                conditions.set(FAILURE, &c.status, &text(&c.reason), &text(&c.message));
-            }
-            None => conditions.remove(FAILURE),
-        }
+        copy_failure(&mut conditions, sets);
     }
     let status = json!({
         "observedGeneration": meta::generation(deployment),
-        "replicas": replicas,
-        "updatedReplicas": updated,
-        "readyReplicas": ready,
-        "availableReplicas": available,
-        "unavailableReplicas": (wanted - available).max(0),
-        "terminatingReplicas": terminating,
+        "replicas": counts.replicas,
+        "updatedReplicas": counts.updated,
+        "readyReplicas": counts.ready,
+        "availableReplicas": counts.available,
+        "unavailableReplicas": (counts.desired - counts.available).max(0),
+        "terminatingReplicas": counts.terminating,
         "conditions": conditions.list,
     });
     (status, wait)
+}
+
+/// Takes over the failure of a replica set; that of the new one takes precedence.
+fn copy_failure(conditions: &mut Conditions, sets: &Sets) {
+    let failing = sets.new_set().into_iter().chain(&sets.all).find_map(|s| {
+        let conditions = s.status.as_ref()?.conditions.as_ref()?;
+        conditions.iter().find(|c| c.type_ == FAILURE)
+    });
+    match failing {
+        Some(c) => {
+            let text = |text: &Option<String>| text.clone().unwrap_or_default();
+            conditions.set(FAILURE, &c.status, &text(&c.reason), &text(&c.message));
+        }
+        None => conditions.remove(FAILURE),
+    }
 }
 
 /// Records that the deployment was paused or resumed, unless its deadline was exceeded already.
@@ -192,6 +202,21 @@ struct Progress {
 }
 
 impl Progress {
+    /// Compares the counts with those of the stored status.
+    fn of(counts: &Counts, limits: &Limits, old: &Value, what: String, deadline: i32) -> Self {
+        let before = |field: &str| old[field].as_i64().unwrap_or(0) as i32;
+        let old_pods = before("replicas") - before("updatedReplicas");
+        Self {
+            complete: [counts.updated, counts.replicas, counts.available] == [limits.replicas; 3],
+            progressed: counts.updated > before("updatedReplicas")
+                || counts.replicas - counts.updated < old_pods
+                || counts.ready > before("readyReplicas")
+                || counts.available > before("availableReplicas"),
+            what,
+            deadline: Duration::from_secs(u64::try_from(deadline).unwrap_or(0)),
+        }
+    }
+
     /// Sets the condition; returns when the deadline is exceeded.
     fn judge(&self, conditions: &mut Conditions, now: Timestamp) -> Option<Duration> {
         let what = &self.what;
