@@ -2,7 +2,6 @@
 
 mod client;
 mod failure;
-mod process;
 mod requests;
 mod serving;
 
@@ -87,7 +86,7 @@ impl Signals {
 
 /// A page of metrics: the component's (OpenMetrics 1.0), and those of every process.
 fn metrics_page(own: &str) -> String {
-    exposition::prometheus_text(own) + &process::metrics() + &requests::metrics()
+    exposition::prometheus_text(own) + &allot_apiserver::process_metrics() + &requests::metrics()
 }
 
 /// Default path of metrics.

@@ -99,6 +99,7 @@ pub use context::Core;
 pub use dial::source_to;
 pub use error::ApiError;
 pub use limits::{Limits, MAX_BODY};
+pub use metrics::process_metrics;
 pub use request::{DeleteOptions, Incoming, Preconditions, Propagation, Warnings};
 pub use server::{ClientService, ReloadError, ReloadableConfig, RemoteService, Server};
 pub use state::ServerState;

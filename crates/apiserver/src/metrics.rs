@@ -21,6 +21,7 @@ use crate::request::{Incoming, RequestInfo};
 use crate::state::ServerState;
 
 use process::Process;
+pub use process::process_metrics;
 use requests::{Answered, Deprecated, InFlight, Timed};
 use slis::Slis;
 
