@@ -91,11 +91,26 @@ impl Start {
     }
 }
 
-/// Default directory of CDI files: the container runtimes' one for the kubelet of a machine; below the kubelet's
-/// directory otherwise.
-fn cdi_dir(kubelet_dir: &Path) -> PathBuf {
-    match kubelet_dir == Path::new(KUBELET_DIR) {
-        true => "/var/run/cdi".into(),
-        false => kubelet_dir.join("cdi"),
+/// Flags of the parts that run on a node.
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+struct Directories {
+    /// Root directory of the kubelet or node agent
+    #[arg(long, value_name = "DIR", default_value = KUBELET_DIR)]
+    kubelet_dir: PathBuf,
+    /// Directory for CDI files; defaults to /var/run/cdi, or to cdi in another --kubelet-dir
+    #[arg(long, value_name = "DIR")]
+    cdi_dir: Option<PathBuf>,
+}
+
+impl Directories {
+    /// Where container runtimes look for CDI files: in their own directory beside a kubelet, and below the directory of a
+    /// node agent.
+    fn cdi_dir(&self) -> PathBuf {
+        match &self.cdi_dir {
+            Some(directory) => directory.clone(),
+            None if self.kubelet_dir == Path::new(KUBELET_DIR) => "/var/run/cdi".into(),
+            None => self.kubelet_dir.join("cdi"),
+        }
     }
 }

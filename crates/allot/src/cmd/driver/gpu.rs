@@ -1,8 +1,6 @@
 //! `allot driver gpu`.
 
-use std::path::PathBuf;
-
-use super::{KUBELET_DIR, Shared, Start};
+use super::{Directories, Shared, Start};
 use crate::cmd::component;
 use crate::gpus;
 
@@ -14,12 +12,8 @@ pub struct Args {
     /// The node this process runs on
     #[arg(long, env = "NODE_NAME")]
     node_name: String,
-    /// Root directory of the kubelet or node agent
-    #[arg(long, value_name = "DIR", default_value = KUBELET_DIR)]
-    kubelet_dir: PathBuf,
-    /// Directory for CDI files; <kubelet-dir>/cdi when absent
-    #[arg(long, value_name = "DIR")]
-    cdi_dir: Option<PathBuf>,
+    #[command(flatten)]
+    directories: Directories,
     #[command(flatten)]
     start: Start,
     #[command(flatten)]
@@ -32,12 +26,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         args.shared.watch_parent(&shutdown);
         let client =
             component::client(args.shared.kubeconfig.as_deref(), "allot-driver-gpu").await?;
-        let mut config = allot_driver_gpu::Config::new(args.node_name, args.kubelet_dir);
+        let cdi_dir = args.directories.cdi_dir();
+        let mut config =
+            allot_driver_gpu::Config::new(args.node_name, args.directories.kubelet_dir);
+        config.cdi_dir = cdi_dir;
         args.gpus.configure(&mut config);
         config.kubelet_timeout = args.start.kubelet_timeout();
-        if let Some(directory) = args.cdi_dir {
-            config.cdi_dir = directory;
-        }
         Ok(allot_driver_gpu::run(client, config, shutdown).await?)
     })
 }

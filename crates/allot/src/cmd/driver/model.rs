@@ -1,12 +1,10 @@
 //! `allot driver model`: a driver of modelled hardware, for any node agent or kubelet.
 
-use std::path::PathBuf;
-
 use allot_hardware::Fleet;
 use anyhow::ensure;
 use tokio::task::JoinSet;
 
-use super::{KUBELET_DIR, Shared, Start, cdi_dir};
+use super::{Directories, Shared, Start};
 use crate::modelled::Modelled;
 use crate::{bounds, component};
 
@@ -24,12 +22,8 @@ pub struct Args {
     /// Number of preceding nodes with the same hardware: common properties, such as a rack, depend on it
     #[arg(long, default_value_t = 0, value_name = "N", value_parser = bounds::within(bounds::NODES))]
     index: usize,
-    /// Root directory of the kubelet or node agent
-    #[arg(long, value_name = "DIR", default_value = KUBELET_DIR)]
-    kubelet_dir: PathBuf,
-    /// Directory for CDI files; <kubelet-dir>/cdi when absent
-    #[arg(long, value_name = "DIR")]
-    cdi_dir: Option<PathBuf>,
+    #[command(flatten)]
+    directories: Directories,
     #[command(flatten)]
     start: Start,
 }
@@ -45,7 +39,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         args.shared.watch_parent(&shutdown);
         let kubeconfig = args.shared.kubeconfig.as_deref();
         let client = component::client(kubeconfig, "allot-driver-model").await?;
-        let cdi = args.cdi_dir.unwrap_or_else(|| cdi_dir(&args.kubelet_dir));
+        let cdi = args.directories.cdi_dir();
         let mut tasks = JoinSet::new();
         for model in fleet.models() {
             for driver in model.drivers() {
@@ -54,7 +48,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
                 let (client, shutdown) = (client.clone(), shutdown.clone());
                 let (node, root, cdi) = (
                     args.node_name.clone(),
-                    args.kubelet_dir.clone(),
+                    args.directories.kubelet_dir.clone(),
                     cdi.clone(),
                 );
                 tasks.spawn(async move { what.run(client, &node, &root, &cdi, shutdown).await });

@@ -8,7 +8,7 @@ use allot_driver_net::v1;
 use allot_driver_net::{DRIVER_NAME, controller, plugin};
 use tokio_util::sync::CancellationToken;
 
-use super::{KUBELET_DIR, Shared, Start, cdi_dir};
+use super::{Directories, Shared, Start};
 use crate::cmd::{bounds, component};
 
 /// Flags of `allot driver net`; they may precede or follow the subcommand.
@@ -50,12 +50,8 @@ struct Node {
     /// Name of the node this process runs on
     #[arg(long, env = "NODE_NAME")]
     node_name: String,
-    /// Root directory of the kubelet or node agent
-    #[arg(long, value_name = "DIR", default_value = KUBELET_DIR)]
-    kubelet_dir: PathBuf,
-    /// Directory for CDI files; defaults to /var/run/cdi, or to cdi in another --kubelet-dir
-    #[arg(long, value_name = "DIR")]
-    cdi_dir: Option<PathBuf>,
+    #[command(flatten)]
+    directories: Directories,
     #[command(flatten)]
     start: Start,
     /// Publish interfaces whose name matches this pattern, in which * stands for any characters. May be repeated; defaults to
@@ -98,12 +94,8 @@ struct Plugin {
     /// Name of the node this process runs on
     #[arg(long, env = "NODE_NAME")]
     node_name: String,
-    /// Root directory of the kubelet or node agent
-    #[arg(long, value_name = "DIR", default_value = KUBELET_DIR)]
-    kubelet_dir: PathBuf,
-    /// Directory for CDI files; defaults to /var/run/cdi, or to cdi in another --kubelet-dir
-    #[arg(long, value_name = "DIR")]
-    cdi_dir: Option<PathBuf>,
+    #[command(flatten)]
+    directories: Directories,
     /// Report this interface instead of those of the machine: NAME=ADDRESS/PREFIX,rdma,down. May be repeated
     #[arg(long, value_name = "INTERFACE")]
     interface: Vec<Interface>,
@@ -144,8 +136,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 
 impl Node {
     fn config(self) -> v1::Config {
-        let cdi_dir = self.cdi_dir.unwrap_or_else(|| cdi_dir(&self.kubelet_dir));
-        let mut config = v1::Config::new(self.node_name, self.kubelet_dir);
+        let cdi_dir = self.directories.cdi_dir();
+        let mut config = v1::Config::new(self.node_name, self.directories.kubelet_dir);
         config.cdi_dir = cdi_dir;
         config.selection.patterns = self.interface;
         config.selection.shares = self.shares;
@@ -157,8 +149,8 @@ impl Node {
 
 impl Plugin {
     fn config(self) -> plugin::Config {
-        let cdi_dir = self.cdi_dir.unwrap_or_else(|| cdi_dir(&self.kubelet_dir));
-        let mut config = plugin::Config::new(self.node_name, self.kubelet_dir);
+        let cdi_dir = self.directories.cdi_dir();
+        let mut config = plugin::Config::new(self.node_name, self.directories.kubelet_dir);
         config.cdi_dir = cdi_dir;
         config.interfaces = self.interface;
         config.host_device_path = self.host_device_path;

@@ -9,7 +9,7 @@ use allot_election::host_name;
 use anyhow::{Context, bail};
 use tokio_util::sync::CancellationToken;
 
-use super::{KUBELET_DIR, Shared, cdi_dir};
+use super::{Directories, Shared};
 use crate::cmd::{bounds, component};
 
 /// Gates that the flag accepts; they are about logs, and all of them are as they should be here.
@@ -109,9 +109,8 @@ fn sanitize(name: &str) -> String {
 
 #[derive(Debug, clap::Args)]
 struct Plugin {
-    /// Root directory of the kubelet or node agent
-    #[arg(long, value_name = "DIR", default_value = KUBELET_DIR)]
-    kubelet_dir: PathBuf,
+    #[command(flatten)]
+    directories: Directories,
     /// Where the kubelet looks for registration sockets; plugins_registry in --kubelet-dir when absent
     #[arg(long, value_name = "DIR")]
     plugin_registration_path: Option<PathBuf>,
@@ -121,9 +120,6 @@ struct Plugin {
     /// Path under which the kubelet sees that socket; the same when absent
     #[arg(long, value_name = "FILE")]
     dra_address: Option<PathBuf>,
-    /// Directory for CDI files; /var/run/cdi, or cdi in another --kubelet-dir, when absent
-    #[arg(long, value_name = "DIR")]
-    cdi_dir: Option<PathBuf>,
     /// The node this process runs on, to refuse claims that are allocated elsewhere
     #[arg(long, env = "NODE_NAME", default_value = "")]
     node_name: String,
@@ -238,8 +234,9 @@ fn read(file: &Path) -> anyhow::Result<controller::Resources> {
 
 impl Plugin {
     fn config(self, driver_name: &str) -> plugin::Config {
-        let mut config = plugin::Config::new(driver_name, &self.node_name, &self.kubelet_dir);
-        config.cdi_dir = self.cdi_dir.unwrap_or_else(|| cdi_dir(&self.kubelet_dir));
+        let kubelet_dir = &self.directories.kubelet_dir;
+        let mut config = plugin::Config::new(driver_name, &self.node_name, kubelet_dir);
+        config.cdi_dir = self.directories.cdi_dir();
         config.registrar_dir = self
             .plugin_registration_path
             .unwrap_or(config.registrar_dir);
