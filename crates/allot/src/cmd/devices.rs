@@ -1,28 +1,22 @@
 //! `allot devices`: the devices of a cluster, which are free, and which claims hold the others.
 
-use std::collections::BTreeMap;
-use std::io::{self, IsTerminal as _, Write};
-use std::time::Duration;
-
 use allot_allocator::Features;
 use allot_scheduler::core::allocator_features;
-use kube::Client;
-use serde::Serialize;
 
-use super::snapshot::{Kinds, Snapshot, Source, is_away, watch};
-use super::{component, output};
+use super::component;
+use super::snapshot::{Kinds, Snapshot, Source};
 
 mod classes;
 mod inventory;
 mod largest;
+mod print;
 mod totals;
+mod watch;
 
-use inventory::{Device, State, cluster, inventory};
-use largest::Fragmentation;
-use totals::{By, sums};
-
-/// Delay before a lost watch is restarted.
-const AGAIN: Duration = Duration::from_secs(1);
+use inventory::{Device, State, inventory};
+use print::{print, print_sums};
+use totals::By;
+use watch::Screen;
 
 /// Flags of `allot devices`.
 #[derive(Debug, clap::Args)]
@@ -187,232 +181,6 @@ fn check_known<'a>(
 ) -> anyhow::Result<()> {
     let names = devices.iter().flat_map(of);
     super::known(&format!("no device of {what}"), wanted.as_deref(), names)
-}
-
-/// The answer if there is no device, or none is selected.
-fn nothing(args: &Args) -> String {
-    let Args {
-        namespace, state, ..
-    } = args;
-    match (namespace, state) {
-        (Some(namespace), _) => format!("no claim in namespace {namespace} has such a device"),
-        (None, Some(state)) => format!("no device is {state}"),
-        (None, None) => "no devices found: no driver has published any".to_owned(),
-    }
-}
-
-/// Prints devices; how wide the columns are.
-fn print(devices: &[Device], args: &Args) -> anyhow::Result<Vec<usize>> {
-    let (out, format) = (&mut io::stdout().lock(), args.output);
-    match format {
-        Format::Json | Format::Yaml => {
-            json(&mut output::lines(format == Format::Yaml), devices)?;
-            return Ok(Vec::new());
-        }
-        Format::Name => {
-            for device in devices {
-                writeln!(out, "{}", device.name())?;
-            }
-            return Ok(Vec::new());
-        }
-        Format::Text | Format::Wide if devices.is_empty() => {
-            writeln!(io::stderr(), "{}", nothing(args))?;
-        }
-        _ => {}
-    }
-    let mut rows = vec![titles(format)];
-    rows.extend(devices.iter().map(|device| row(device, format)));
-    if format == Format::Csv {
-        output::csv(out, &rows)?;
-    } else if !devices.is_empty() {
-        output::table(out, &rows)?;
-        // For humans: a script counts itself.
-        if io::stdout().is_terminal() {
-            writeln!(out, "\n{}", totals(devices).join("\n"))?;
-        }
-    }
-    Ok(output::widths(&rows))
-}
-
-fn json(out: &mut impl Write, items: &[impl Serialize]) -> io::Result<()> {
-    for item in items {
-        serde_json::to_writer(&mut *out, item)?;
-        writeln!(out)?;
-    }
-    Ok(())
-}
-
-fn print_sums(
-    args: &Args,
-    snapshot: &Snapshot,
-    features: Features,
-    devices: &[Device],
-    by: By,
-) -> anyhow::Result<()> {
-    let cluster = cluster(&snapshot.objects, features)?;
-    let fragmentation = Fragmentation::new(cluster, devices, &snapshot.objects)?;
-    let sums = sums(devices, by, |class| match by {
-        By::Class => fragmentation.largest(class),
-        _ => None,
-    });
-    let out = &mut io::stdout().lock();
-    let rows = totals::table(&sums, by);
-    match args.output {
-        Format::Json | Format::Yaml => {
-            json(&mut output::lines(args.output == Format::Yaml), &sums)?;
-        }
-        Format::Csv => output::csv(out, &rows)?,
-        Format::Name => {
-            for row in rows.iter().skip(1) {
-                writeln!(out, "{}", row[0])?;
-            }
-        }
-        Format::Text | Format::Wide if sums.is_empty() => {
-            let text = match by {
-                By::Class if !devices.is_empty() => "no device is in a device class".to_owned(),
-                By::Namespace if !devices.is_empty() => "no claim has such a device".to_owned(),
-                _ => nothing(args),
-            };
-            writeln!(io::stderr(), "{text}")?;
-        }
-        Format::Text | Format::Wide => output::table(out, &rows)?,
-    }
-    Ok(())
-}
-
-fn titles(format: Format) -> Vec<String> {
-    let mut titles = vec!["NODE", "DRIVER", "POOL", "DEVICE", "STATE", "WHY"];
-    if format != Format::Text {
-        titles.extend(["CLASSES", "CAPACITY", "ATTRIBUTES"]);
-    }
-    titles.into_iter().map(str::to_owned).collect()
-}
-
-fn row(device: &Device, format: Format) -> Vec<String> {
-    let mut row = vec![
-        device.node.clone(),
-        device.driver.clone(),
-        device.pool.clone(),
-        device.device.clone(),
-        device.state.to_string(),
-        device.why(),
-    ];
-    if format != Format::Text {
-        let classes = device.classes.join(",");
-        row.extend([classes, list(&device.capacity), list(&device.attributes)]);
-    }
-    row
-}
-
-/// `name=value` of all entries.
-fn list(entries: &BTreeMap<String, String>) -> String {
-    let entries = entries
-        .iter()
-        .map(|(name, value)| format!("{name}={value}"));
-    entries.collect::<Vec<_>>().join(",")
-}
-
-/// How many devices of each driver are in which state.
-fn totals(devices: &[Device]) -> Vec<String> {
-    let mut drivers: BTreeMap<&str, BTreeMap<State, usize>> = BTreeMap::new();
-    for device in devices {
-        let states = drivers.entry(&device.driver).or_default();
-        *states.entry(device.state).or_default() += 1;
-    }
-    let line = |(driver, states): (&str, BTreeMap<State, usize>)| {
-        let total: usize = states.values().sum();
-        let parts = states
-            .iter()
-            .map(|(state, count)| format!("{count} {state}"));
-        let plural = if total == 1 { "" } else { "s" };
-        format!(
-            "{driver}: {total} device{plural}, {}",
-            parts.collect::<Vec<_>>().join(", ")
-        )
-    };
-    drivers.into_iter().map(line).collect()
-}
-
-/// The printed state, while devices are watched.
-struct Screen<'a> {
-    args: &'a Args,
-    features: Features,
-    widths: Vec<usize>,
-    known: BTreeMap<String, Device>,
-}
-
-impl Screen<'_> {
-    /// Prints changes as they arrive.
-    async fn follow(&mut self, client: &Client, snapshot: &mut Snapshot) -> anyhow::Result<()> {
-        loop {
-            // Heartbeats of nodes change nothing.
-            snapshot.watching.retain(|w| w.kind() != "Node");
-            match watch(client, snapshot, |snapshot| self.print_changes(snapshot)).await {
-                Err(error) if !is_away(&error) => return Err(error),
-                // A watch ends regularly; missed changes are in the next list.
-                _ => *snapshot = self.list_again(client).await?,
-            }
-            self.print_changes(snapshot)?;
-        }
-    }
-
-    /// A new list, as soon as the server answers: it may be started again just now.
-    async fn list_again(&self, client: &Client) -> anyhow::Result<Snapshot> {
-        let wanted = self.args.namespace.as_deref();
-        let mut is_told = false;
-        loop {
-            tokio::time::sleep(AGAIN).await;
-            match Snapshot::take(client, Kinds::Devices, wanted).await {
-                Err(error) if is_away(&error) => {
-                    if !is_told {
-                        eprintln!("warning: {}; it is tried again", crate::describe(&error));
-                    }
-                    is_told = true;
-                }
-                done => return done,
-            }
-        }
-    }
-
-    fn print_changes(&mut self, snapshot: &Snapshot) -> anyhow::Result<()> {
-        let devices = select(self.args, snapshot, self.features)?;
-        let now: BTreeMap<String, Device> = devices.into_iter().map(|d| (d.name(), d)).collect();
-        let mut changed: Vec<Device> = Vec::new();
-        for (name, device) in &now {
-            if self.known.get(name) != Some(device) {
-                changed.push(device.clone());
-            }
-        }
-        for (name, device) in &self.known {
-            if !now.contains_key(name) {
-                changed.push(device.removed());
-            }
-        }
-        self.known = now;
-        let out = &mut io::stdout().lock();
-        let format = self.args.output;
-        match format {
-            Format::Json | Format::Yaml => {
-                json(&mut output::lines(format == Format::Yaml), &changed)?;
-            }
-            Format::Name => {
-                for device in &changed {
-                    writeln!(out, "{}", device.name())?;
-                }
-            }
-            Format::Csv => {
-                let rows: Vec<_> = changed.iter().map(|device| row(device, format)).collect();
-                output::csv(out, &rows)?;
-            }
-            Format::Text | Format::Wide => {
-                for device in &changed {
-                    output::line(out, &row(device, format), &self.widths)?;
-                }
-            }
-        }
-        out.flush()?;
-        Ok(())
-    }
 }
 
 #[cfg(test)]

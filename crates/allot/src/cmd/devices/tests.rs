@@ -1,7 +1,11 @@
 use allot_allocator::Features;
 use serde_json::{Value, json};
 
+use super::inventory::cluster;
+use super::largest::Fragmentation;
+use super::totals::sums;
 use super::*;
+use crate::cmd::output;
 use crate::cmd::snapshot::Hidden;
 
 /// A slice of driver `d` and pool `p` on `n`.
