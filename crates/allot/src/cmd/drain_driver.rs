@@ -108,7 +108,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
                 quiet: QUIET,
             });
         }
-        take_out(client, what, &args, &written, shutdown).await
+        drain_and_report(client, what, &args, &written, shutdown).await
     })
 }
 
@@ -145,7 +145,7 @@ fn print_line(line: String) {
 
 /// State of the drain so far.
 #[derive(Default)]
-struct Seen {
+struct DrainState {
     tainted: bool,
     removed: Option<usize>,
     users: Vec<String>,
@@ -153,27 +153,14 @@ struct Seen {
     running: Option<Vec<String>>,
 }
 
-async fn take_out(
-    client: Client,
-    what: Drain,
-    args: &Args,
-    rules: &[String],
-    shutdown: CancellationToken,
-) -> anyhow::Result<()> {
-    if !rules.is_empty() {
-        let number = count(rules.len(), "rule");
-        print_line(format!("tainted by {number}: {}", rules.join(", ")));
-    }
-    let (waits, seen) = (Notify::new(), Mutex::new(Seen::default()));
-    let stop = shutdown.child_token();
-    let reader = client.clone();
-    let work = drain(client, what, stop.clone(), |progress| {
-        let mut seen = seen.lock();
+impl DrainState {
+    /// Prints a step and records it. `waits` is notified when what has to end first is known.
+    fn observe(&mut self, progress: Progress, waits: &Notify) {
         match progress {
             // The final error reports it.
-            Progress::Tainted { slices: 0, .. } => seen.tainted = false,
+            Progress::Tainted { slices: 0, .. } => self.tainted = false,
             Progress::Tainted { slices, devices } => {
-                seen.tainted = true;
+                self.tainted = true;
                 let (devices, slices) = (count(devices, "device"), count(slices, "slice"));
                 print_line(format!("tainted: {devices} in {slices}"));
             }
@@ -187,7 +174,7 @@ async fn take_out(
             Progress::InUse(claims) => {
                 let number = count(claims.len(), "claim");
                 print_line(format!("in use by {number}: {}", claims.join(", ")));
-                (seen.users, seen.running) = (claims, None);
+                (self.users, self.running) = (claims, None);
                 waits.notify_one();
             }
             Progress::Running(nodes) => {
@@ -195,14 +182,78 @@ async fn take_out(
                 print_line(format!(
                     "no claim uses it: stop the driver now{on}; what it publishes until then is tainted"
                 ));
-                (seen.users, seen.running) = (Vec::new(), Some(nodes));
+                (self.users, self.running) = (Vec::new(), Some(nodes));
                 waits.notify_one();
             }
-            Progress::Removed(slices) => seen.removed = Some(slices),
+            Progress::Removed(slices) => self.removed = Some(slices),
         }
+    }
+
+    /// The error if the drain did not end in time.
+    fn timeout(&self, args: &Args) -> anyhow::Error {
+        let (driver, undo) = (&args.driver, undo_command(args));
+        let seconds = args.timeout.unwrap_or_default();
+        if let Some(nodes) = &self.running {
+            let on = on_nodes(nodes);
+            return anyhow::anyhow!(
+                "driver {driver} still runs{on} after {seconds} s; its devices stay tainted, until {undo}"
+            );
+        }
+        let stay = match self.tainted {
+            true => format!("; they stay tainted, until {undo}"),
+            false => String::new(),
+        };
+        anyhow::anyhow!(
+            "devices of {driver} are still in use after {seconds} s by {}: {}{stay}",
+            count(self.users.len(), "claim"),
+            some(&self.users)
+        )
+    }
+
+    /// What to do after a drain that has ended.
+    fn result(&self, has_rules: bool, args: &Args) -> String {
+        let Some(slices) = self.removed else {
+            return match self.tainted {
+                true => format!(
+                    "stopped; the devices stay tainted, until {}",
+                    undo_command(args)
+                ),
+                false => "stopped; nothing is tainted".to_owned(),
+            };
+        };
+        let slices = count(slices, "slice");
+        match (has_rules, args.no_hold) {
+            (true, _) => format!(
+                "removed: {slices}; stop the driver now: its devices stay tainted, until {}",
+                undo_command(args)
+            ),
+            (false, false) => format!("removed: {slices}; the driver is stopped"),
+            (false, true) => {
+                format!("removed: {slices}; stop the driver now, it would publish again")
+            }
+        }
+    }
+}
+
+/// Drains the driver and prints the steps. `rules` are those that were written before.
+async fn drain_and_report(
+    client: Client,
+    what: Drain,
+    args: &Args,
+    rules: &[String],
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    if !rules.is_empty() {
+        let number = count(rules.len(), "rule");
+        print_line(format!("tainted by {number}: {}", rules.join(", ")));
+    }
+    let (waits, state) = (Notify::new(), Mutex::new(DrainState::default()));
+    let stop = shutdown.child_token();
+    let reader = client.clone();
+    let work = drain(client, what, stop.clone(), |progress| {
+        state.lock().observe(progress, &waits);
     });
     let mut work = std::pin::pin!(work);
-    let driver = &args.driver;
     let limit = args.timeout.map(Duration::from_secs);
     tokio::select! {
         // Finishing in time takes precedence over the time limit.
@@ -212,50 +263,14 @@ async fn take_out(
             anyhow::ensure!(late, "the API server does not show slices and claims");
             stop.cancel();
             work.await?;
-            let seen = seen.lock();
-            let stay = match seen.tainted {
-                true => format!("; they stay tainted, until {}", undoing(args)),
-                false => String::new(),
-            };
-            let seconds = args.timeout.unwrap_or_default();
-            if let Some(nodes) = &seen.running {
-                let (on, undo) = (on_nodes(nodes), undoing(args));
-                anyhow::bail!(
-                    "driver {driver} still runs{on} after {seconds} s; its devices stay tainted, until {undo}"
-                );
-            }
-            anyhow::bail!(
-                "devices of {driver} are still in use after {seconds} s by {}: {}{stay}",
-                count(seen.users.len(), "claim"),
-                some(&seen.users)
-            );
+            return Err(state.lock().timeout(args));
         }
     }
-    let removed = seen.lock().removed;
+    let removed = state.lock().removed;
     if removed == Some(0) {
-        return Err(none_found(&reader, driver, args.node.as_deref()).await);
+        return Err(none_found(&reader, &args.driver, args.node.as_deref()).await);
     }
-    let seen = seen.lock();
-    match seen.removed {
-        Some(slices) => {
-            let slices = count(slices, "slice");
-            print_line(match (rules.is_empty(), args.no_hold) {
-                (false, _) => format!(
-                    "removed: {slices}; stop the driver now: its devices stay tainted, until {}",
-                    undoing(args)
-                ),
-                (true, false) => format!("removed: {slices}; the driver is stopped"),
-                (true, true) => {
-                    format!("removed: {slices}; stop the driver now, it would publish again")
-                }
-            });
-        }
-        None if seen.tainted => print_line(format!(
-            "stopped; the devices stay tainted, until {}",
-            undoing(args)
-        )),
-        None => print_line("stopped; nothing is tainted".to_owned()),
-    }
+    print_line(state.lock().result(!rules.is_empty(), args));
     Ok(())
 }
 
@@ -318,8 +333,8 @@ fn no_slices(driver: &str, node: Option<&str>, snapshot: &Snapshot) -> anyhow::E
     }
 }
 
-/// The command that takes the taints away.
-fn undoing(args: &Args) -> String {
+/// The command that removes the taints.
+fn undo_command(args: &Args) -> String {
     let node = args.node.as_ref();
     let node = node.map_or(String::new(), |node| format!(" --node {node}"));
     format!("`allot drain-driver {}{node} --undo`", args.driver)
