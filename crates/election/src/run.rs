@@ -12,7 +12,7 @@ pub enum Election<T> {
     Shutdown,
     /// The work ended, and the Lease is released.
     Finished(T),
-    /// Another process may lead. The work was told to stop, and ended with this.
+    /// Another process may lead. The work was cancelled, and ended with this.
     LeadershipLost(T),
 }
 
