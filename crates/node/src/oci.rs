@@ -148,26 +148,15 @@ pub(crate) fn process(
     terminal: bool,
 ) -> Value {
     let security = &spec.security;
-    let mut capabilities = security.capabilities.clone();
-    if seccomp::needs_privileges(security) {
-        // Given up as soon as the filter is installed.
-        for capability in seccomp::PRIVILEGES {
-            if !capabilities.iter().any(|it| it == capability) {
-                capabilities.push(capability.to_owned());
-            }
-        }
-    }
+    // Given up as soon as the filter is installed.
+    let capabilities = capability_sets(spec, seccomp::needs_privileges(security));
     let mut process = json!({
         "terminal": terminal,
         "user": {"uid": account.user, "gid": account.group},
         "args": args,
         "env": environment(spec, account),
         "cwd": spec.cwd.as_deref().filter(|it| !it.is_empty()).unwrap_or("/"),
-        "capabilities": {
-            "bounding": capabilities,
-            "effective": capabilities,
-            "permitted": capabilities,
-        },
+        "capabilities": capabilities,
         "noNewPrivileges": security.no_new_privileges,
     });
     // A user namespace with one id has no other groups.
@@ -195,7 +184,8 @@ pub(crate) fn process(
     process
 }
 
-/// As [`process`], in libcontainer's type.
+/// As [`process`], in libcontainer's type. `enters`: the process has to enter the PID namespace of the container, with
+/// privileges that it gives up then; its AppArmor profile is set there.
 ///
 /// # Errors
 /// It cannot be expressed.
@@ -203,8 +193,25 @@ pub(crate) fn further_process(
     spec: &ContainerSpec,
     account: &Account,
     args: &[String],
+    enters: bool,
 ) -> Result<Process, Error> {
-    serde_json::from_value(process(spec, account, args, false)).map_err(Error::Process)
+    let mut process = process(spec, account, args, false);
+    if enters {
+        process["capabilities"] = capability_sets(spec, true);
+        process["apparmorProfile"] = Value::Null;
+    }
+    serde_json::from_value(process).map_err(Error::Process)
+}
+
+/// The capabilities of a process, with those for its confinement if it has to have them for that.
+fn capability_sets(spec: &ContainerSpec, privileges: bool) -> Value {
+    let mut all = spec.security.capabilities.clone();
+    for capability in seccomp::PRIVILEGES {
+        if privileges && !all.iter().any(|it| it == capability) {
+            all.push(capability.to_owned());
+        }
+    }
+    json!({"bounding": all, "effective": all, "permitted": all})
 }
 
 /// The variables, and `HOME` if it is not set.

@@ -21,6 +21,7 @@ mod attach;
 mod create;
 mod devices;
 mod exec;
+mod further;
 mod init;
 pub(crate) mod log;
 mod probe;

@@ -4,6 +4,8 @@
 mod attacks;
 #[path = "shim/dev.rs"]
 mod dev;
+#[path = "shim/entering.rs"]
+mod entering;
 #[path = "shim/harness.rs"]
 mod harness;
 #[path = "shim/hooks.rs"]

@@ -79,12 +79,12 @@ pub(super) struct RunningContainer {
 }
 
 /// Directory of libcontainer's state.
-fn state(directory: &Path) -> PathBuf {
+pub(super) fn state(directory: &Path) -> PathBuf {
     directory.join("oci")
 }
 
 /// Directory with the specification for libcontainer.
-fn bundle(directory: &Path) -> PathBuf {
+pub(super) fn bundle(directory: &Path) -> PathBuf {
     directory.join("bundle")
 }
 
@@ -296,45 +296,4 @@ fn console(directory: &Path) -> Result<(UnixListener, PathBuf), CreateError> {
     });
     open.map(|listener| (listener, path))
         .map_err(CreateError::Terminal)
-}
-
-/// Starts a further program in the container of a directory with the standard streams of this process, which has
-/// entered the helper's namespaces. Returns its process.
-///
-/// # Errors
-/// Why it could not be started.
-pub(super) fn further(
-    spec: &ContainerSpec,
-    directory: &Path,
-    args: &[String],
-    tty: bool,
-) -> Result<Pid, CreateError> {
-    let root = directory.join("stage").join("root");
-    let account = stage::account(spec, &root)?;
-    let process = oci::further_process(spec, &account, args)?;
-    let file = directory.join(format!("process-{}.json", std::process::id()));
-    spec::write(&file, &process)?;
-    let (failure, failing) = sys::pipe()?;
-    let bundle = bundle(directory);
-    let program = Program::new(spec, &bundle, Role::Further, tty, failing.as_raw_fd())?;
-    let built = ContainerBuilder::new(NAME.to_owned(), SyscallType::default())
-        .with_executor(program)
-        .with_root_path(state(directory))
-        .map(|builder| {
-            builder
-                .as_tenant()
-                .with_process(Some(&file))
-                .with_detach(true)
-        })
-        .and_then(|builder| builder.build());
-    let _ = std::fs::remove_file(&file);
-    drop(failing);
-    let pid = built?;
-    let reported = report::wait(failure);
-    let pid = Pid::from_raw(pid.as_raw()).ok_or(CreateError::NoProgramProcess)?;
-    if let Err(problem) = reported {
-        let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
-        return Err(problem.into());
-    }
-    Ok(pid)
 }

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use rustix::process::Pid;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::create::{self, CreateError};
+use super::create::CreateError;
+use super::further;
 use super::init::{self, BecomeError};
 use super::program::ExecError;
 use super::report::ReportError;
@@ -82,7 +83,19 @@ fn start(file: &Path) -> Result<i32, Error> {
         // The container was created in the shim's namespaces: its root directory and cgroups are
         // only visible there.
         join(spec.isolation, state.shim)?;
-        create::further(&spec, &exec.directory, &exec.args, exec.tty)?
+        let processes = match spec.security.host_pid {
+            true => None,
+            false => {
+                let path = PathBuf::from(format!("/proc/{}/ns/pid", state.pid));
+                Some(File::open(&path).at(&path)?)
+            }
+        };
+        // It has not been the namespace of another process by now.
+        if gone() {
+            return Err(Error::NotRunning);
+        }
+        let processes = processes.as_ref();
+        further::start(&spec, &exec.directory, processes, &exec.args, exec.tty)?
     };
     Ok(init::watch(program))
 }

@@ -18,7 +18,7 @@ use seccompiler::BpfProgram;
 
 use super::spec::{ContainerSpec, Isolation, Seccomp};
 use super::sys::{self, Fork};
-use super::{init, report, start_hooks};
+use super::{further, init, report, start_hooks};
 use crate::error::{AtPath as _, PathError};
 use crate::oci::{is_proc, seccomp};
 
@@ -34,10 +34,10 @@ pub(super) enum ConfineError {
     /// A capability cannot be given up.
     #[error("capabilities: {0}")]
     Capabilities(#[from] caps::errors::CapsError),
-    /// The path of the SELinux label leads to a file of a volume.
+    /// The path of the label of a security module leads to a file of a volume.
     #[error("{0}: not the kernel's")]
     NotTheKernels(&'static str),
-    /// The SELinux label cannot be written.
+    /// The label cannot be written.
     #[error(transparent)]
     Label(#[from] PathError),
 }
@@ -68,7 +68,7 @@ pub(super) enum Role {
     /// The init of the container, with the program as its child.
     Init,
     /// A further program.
-    Further,
+    Further(further::Entering),
     /// It ends at once. To probe whether containers work here.
     Probe,
 }
@@ -76,14 +76,14 @@ pub(super) enum Role {
 /// The last steps of one container or of a further program in it.
 #[derive(Clone)]
 pub(super) struct Program {
-    spec: Rc<ContainerSpec>,
+    pub(super) spec: Rc<ContainerSpec>,
     /// Hooks are given this directory.
     bundle: PathBuf,
     /// A terminal instead of pipes.
     tty: bool,
     role: Role,
     /// For the text of what went wrong; closed by a successful exec.
-    failing: RawFd,
+    pub(super) failing: RawFd,
     filters: Rc<Vec<BpfProgram>>,
 }
 
@@ -111,7 +111,7 @@ impl Program {
     }
 
     /// Writes down what went wrong and ends.
-    fn fail(&self, problem: &impl std::fmt::Display, code: i32) -> ! {
+    pub(super) fn fail(&self, problem: &impl std::fmt::Display, code: i32) -> ! {
         report::send(sys::own(self.failing), problem);
         std::process::exit(code)
     }
@@ -192,23 +192,24 @@ impl Program {
     }
 
     /// Installs the filters, and drops the privileges that this needed.
-    fn confine(&self) -> Result<(), ConfineError> {
+    pub(super) fn confine(&self) -> Result<(), ConfineError> {
+        if let Some(label) = self.spec.security.confinement.selinux.as_deref() {
+            write_label("/proc/self/attr/exec", label)?;
+        }
+        match seccomp::needs_privileges(&self.spec.security) {
+            true => self.install_and_drop(),
+            false => self.install(),
+        }
+    }
+
+    pub(super) fn install(&self) -> Result<(), ConfineError> {
+        let mut all = self.filters.iter();
+        all.try_for_each(|filter| sys::install(filter).map_err(ConfineError::Filter))
+    }
+
+    /// Installs the filters, and drops [`seccomp::PRIVILEGES`] unless the container has them.
+    pub(super) fn install_and_drop(&self) -> Result<(), ConfineError> {
         let security = &self.spec.security;
-        if let Some(label) = security.confinement.selinux.as_deref() {
-            let file = "/proc/self/attr/exec";
-            // A link of the image can lead a volume there.
-            if !is_proc(Path::new(file)) {
-                return Err(ConfineError::NotTheKernels(file));
-            }
-            std::fs::write(file, label).at(Path::new(file))?;
-        }
-        let install = || {
-            let mut all = self.filters.iter();
-            all.try_for_each(|filter| sys::install(filter).map_err(ConfineError::Filter))
-        };
-        if !seccomp::needs_privileges(security) {
-            return install();
-        }
         let kept: CapsHashSet = security
             .capabilities
             .iter()
@@ -221,7 +222,7 @@ impl Program {
             }
         }
         // After the calls that a profile may refuse, and before the privileges are gone.
-        install()?;
+        self.install()?;
         caps::set(None, CapSet::Effective, &kept)?;
         Ok(caps::set(None, CapSet::Permitted, &kept)?)
     }
@@ -244,19 +245,28 @@ impl Executor for Program {
         match self.role {
             Role::Probe => std::process::exit(0),
             Role::Init => self.init(spec),
-            Role::Further => {
-                sys::close_others(self.failing);
+            Role::Further(entering) => {
+                entering.enter(self);
                 sys::die_with_parent();
                 if self.tty {
                     let _ = rustix::process::ioctl_tiocsctty(rustix::stdio::stdin());
                 }
-                if let Err(problem) = self.confine() {
+                if let Err(problem) = entering.confine(self) {
                     self.fail(&problem, 127);
                 }
                 self.fail(&become_program(spec), 127)
             }
         }
     }
+}
+
+/// Writes a label for the program that this process executes to a file of the kernel. A link of the image can lead a volume
+/// there.
+pub(super) fn write_label(file: &'static str, label: &str) -> Result<(), ConfineError> {
+    if !is_proc(Path::new(file)) {
+        return Err(ConfineError::NotTheKernels(file));
+    }
+    Ok(std::fs::write(file, label).at(Path::new(file))?)
 }
 
 /// Becomes the program of a specification; returns only what went wrong.

@@ -1,0 +1,67 @@
+//! Programs that enter a container: what is on its way in shows nothing of the host, and has no more than the container's own.
+
+use std::time::{Duration, Instant};
+
+use allot_node::shim::spec::Seccomp;
+
+use super::attacks::volume;
+use super::harness::{As, Container, machine, there_is};
+
+/// Looks at every other process for files of the host and for capabilities beyond its own.
+const LOOK: &str = r#"
+import os, sys
+def held(p):
+    for line in open(f"/proc/{p}/status"):
+        if line.startswith("CapPrm"): return int(line.split()[1], 16)
+own = held("self")
+me = os.getpid()
+print("looking")
+while not os.path.exists("/tmp/enough"):
+    for p in os.listdir("/proc"):
+        if not p.isdigit() or int(p) in (1, me): continue
+        try:
+            for way in "root", "cwd":
+                if os.path.exists(f"/proc/{p}/{way}TOKEN"): print("files of the host by", way)
+        except OSError: pass
+        try:
+            more = held(p) & ~own
+            if more: print(f"capabilities {more:x}")
+        except OSError: pass
+print("enough")
+"#;
+
+/// The attack: a container that may trace processes (`SYS_PTRACE`) runs a probe by exec, and looks at the process meanwhile. It read
+/// the host's files through `/proc/PID/root`, and could take over the process with all of its capabilities.
+#[test]
+fn regression_a_program_that_enters_a_container_shows_nothing_of_the_host() {
+    if !there_is("python3") {
+        return;
+    }
+    let secret = volume();
+    let token = secret.path().join("token");
+    std::fs::write(&token, "secret").unwrap();
+    let program = LOOK.replace("TOKEN", &token.display().to_string());
+    let script = format!("exec /usr/bin/python3 -u -c '{program}'");
+    for user in [As::Root, As::Nobody] {
+        let Some(machine) = machine(user) else {
+            continue;
+        };
+        for seccomp in [Seccomp::Unconfined, Seccomp::RuntimeDefault] {
+            let container = Container::start(user, machine, &script, |spec| {
+                spec.security.capabilities.push("CAP_SYS_PTRACE".into());
+                spec.security.seccomp = seccomp.clone();
+            });
+            let deadline = Instant::now() + Duration::from_secs(60);
+            while !container.log().contains("looking") {
+                assert!(Instant::now() < deadline, "{}", container.log());
+                std::thread::yield_now();
+            }
+            for _ in 0..15 {
+                assert_eq!(container.exec("echo there"), "there\n");
+            }
+            container.exec("touch /tmp/enough");
+            let (_, log) = container.end();
+            assert_eq!(log, "looking\nenough\n", "{user:?} {seccomp:?}");
+        }
+    }
+}
