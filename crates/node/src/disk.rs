@@ -8,7 +8,7 @@ use std::ops::Add;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, statat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, openat, statat};
 
 /// Limit of nested directories. Deeper ones are not counted, but reported.
 const DEEPEST: usize = 200;
@@ -63,6 +63,23 @@ pub(crate) fn of(path: &Path) -> Used {
     }
 }
 
+/// What a file uses; nothing if it does not exist. A link is not followed.
+pub(crate) fn of_file(path: &Path) -> Used {
+    let found = rustix::fs::lstat(path);
+    found.map_or_else(
+        |_| Used::default(),
+        |data| Used {
+            bytes: bytes(&data),
+            inodes: 1,
+        },
+    )
+}
+
+/// Bytes on the disk.
+fn bytes(data: &Stat) -> u64 {
+    u64::try_from(data.st_blocks).unwrap_or(0) * 512
+}
+
 /// Adds what is used below a directory; false if a limit is exceeded.
 fn count(directory: OwnedFd, depth: usize, used: &mut Used) -> bool {
     if depth > DEEPEST {
@@ -83,8 +100,7 @@ fn count(directory: OwnedFd, depth: usize, used: &mut Used) -> bool {
         let Ok(data) = statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) else {
             continue;
         };
-        let bytes = u64::try_from(data.st_blocks).unwrap_or(0) * 512;
-        used.bytes = used.bytes.saturating_add(bytes);
+        used.bytes = used.bytes.saturating_add(bytes(&data));
         if FileType::from_raw_mode(data.st_mode) == FileType::Directory {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             if let Ok(below) = openat(directory.as_fd(), name, flags, Mode::empty())

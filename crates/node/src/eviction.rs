@@ -296,7 +296,7 @@ fn usage_of(
     });
     let containers: Vec<ContainerUse> = containers.collect();
     (!containers.is_empty()).then(|| PodUse {
-        volumes: disk.volumes(),
+        volumes: disk.of_pod(),
         containers,
     })
 }

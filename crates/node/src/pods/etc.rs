@@ -3,14 +3,18 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use kube::ResourceExt;
 
 use super::Node;
+use crate::disk::{self, Used};
 use crate::error::{AtPath as _, PathError};
 use crate::shim::spec::Mount;
+
+/// The files, which are `etc-NAME` in the directory of the pod.
+const NAMES: [&str; 3] = ["hostname", "hosts", "resolv.conf"];
 
 /// Larger ones of the host are not configuration.
 const LARGEST: usize = 1 << 20;
@@ -36,18 +40,18 @@ pub(super) fn add(
             host("/etc/hosts")
         ),
     };
-    let files = [
-        ("hostname", format!("{hostname}\n")),
-        ("hosts", hosts(&known, &spec, &addresses, hostname)),
-        ("resolv.conf", resolv_conf(&servers(node, pod), &spec)),
+    let contents = [
+        format!("{hostname}\n"),
+        hosts(&known, &spec, &addresses, hostname),
+        resolv_conf(&servers(node, pod), &spec),
     ];
     let directory = node.pod_dir(&pod.uid().unwrap_or_default());
-    for (name, content) in files {
+    for (name, content) in NAMES.into_iter().zip(contents) {
         let target = Path::new("/etc").join(name);
         if mounts.iter().any(|mount| mount.target == target) {
             continue;
         }
-        let path = directory.join(format!("etc-{name}"));
+        let path = path(&directory, name);
         let make = || -> std::io::Result<_> {
             fs::create_dir_all(&directory)?;
             // In place: containers that run have it mounted.
@@ -62,6 +66,16 @@ pub(super) fn add(
         });
     }
     Ok(())
+}
+
+fn path(directory: &Path, name: &str) -> PathBuf {
+    directory.join(format!("etc-{name}"))
+}
+
+/// What these files use of the disk: root of a container can write to them. `directory` is the pod's.
+pub(super) fn on_disk(directory: &Path) -> Used {
+    let files = NAMES.into_iter().map(|name| path(directory, name));
+    files.map(|path| disk::of_file(&path)).sum()
 }
 
 /// The configuration of name resolution that a pod starts from: that of its network if it has one, else the host's.

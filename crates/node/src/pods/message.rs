@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::ResourceExt;
 
 use super::{Node, log_path};
+use crate::disk::{self, Used};
 use crate::error::{AtPath as _, PathError};
 use crate::shim::spec::Mount;
 
@@ -16,9 +17,17 @@ use crate::shim::spec::Mount;
 const LONGEST: usize = 4096;
 const LOG: (usize, usize) = (2048, 80);
 
+/// Where the files are, below the directory of their pod.
+const DIRECTORY: &str = "containers";
+
+/// What the files of a pod use of the disk: any user of a container can write to its file. `directory` is the pod's.
+pub(super) fn on_disk(directory: &Path) -> Used {
+    disk::of(&directory.join(DIRECTORY))
+}
+
 fn path(node: &Node, pod: &Pod, container: &str, attempt: u32) -> PathBuf {
     node.pod_dir(&pod.uid().unwrap_or_default())
-        .join("containers")
+        .join(DIRECTORY)
         .join(container)
         .join(attempt.to_string())
 }

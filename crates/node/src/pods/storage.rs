@@ -7,7 +7,7 @@ use allot_apimachinery::quantity::Quantity;
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::resources::{quantity, total};
-use super::volumes;
+use super::{etc, message, volumes};
 use crate::claims::containers;
 use crate::disk::{self, Used};
 use crate::rules;
@@ -22,6 +22,8 @@ pub(crate) struct Storage {
     volumes: BTreeMap<String, Used>,
     /// The logs of its containers, by their names.
     logs: BTreeMap<String, Used>,
+    /// Files of the node that its containers can write to.
+    files: Used,
 }
 
 impl Storage {
@@ -36,12 +38,13 @@ impl Storage {
         Self {
             logs: containers.collect(),
             volumes: volumes::on_disk(pod, directory),
+            files: message::on_disk(directory) + etc::on_disk(directory),
         }
     }
 
-    /// All volumes.
-    pub(crate) fn volumes(&self) -> Used {
-        self.volumes.values().copied().sum()
+    /// What belongs to the pod and not to one of its containers: volumes, termination messages, and files of `/etc`.
+    pub(crate) fn of_pod(&self) -> Used {
+        self.volumes.values().copied().sum::<Used>() + self.files
     }
 
     /// The logs of a container.
@@ -92,7 +95,7 @@ pub(super) fn excess(pod: &Pod, used: &Storage, roots: &BTreeMap<String, Used>) 
     };
     let all: Used = containers(pod).map(of_container).sum();
     if let Some(limit) = total(pod, STORAGE, |it| it.limits.as_ref())
-        && is_more(all + used.volumes(), &limit)
+        && is_more(all + used.of_pod(), &limit)
     {
         let message = format!(
             "Pod ephemeral local storage usage exceeds the total limit of containers {limit}. "
@@ -132,7 +135,11 @@ mod tests {
     #[test]
     fn the_limits_are_those_of_volumes_pods_and_containers() {
         let limit = |size: &str| json!({"limits": {"ephemeral-storage": size}});
-        let check = |limits: [Value; 2], volume: u64, roots: [u64; 2], logs: [u64; 2]| {
+        let with_files = |limits: [Value; 2],
+                          volume: u64,
+                          roots: [u64; 2],
+                          logs: [u64; 2],
+                          files: u64| {
             let [a, b] = limits;
             let spec = json!({
                 "containers": [{"name": "a", "resources": a}, {"name": "b", "resources": b}],
@@ -147,10 +154,12 @@ mod tests {
             let storage = Storage {
                 volumes: [("v".to_owned(), kib(volume)), ("w".to_owned(), kib(1))].into(),
                 logs: by_name(logs),
+                files: kib(files),
             };
             let found = excess(&pod, &storage, &by_name(roots));
             found.map_or_else(String::new, |it| format!("{}: {}", it.signal, it.message))
         };
+        let check = |limits, volume, roots, logs| with_files(limits, volume, roots, logs, 0);
         let none = || [json!({}), json!({})];
         let of_volume =
             "emptydirfs.limit: Usage of EmptyDir volume \"v\" exceeds the limit \"8Ki\". ";
@@ -161,6 +170,7 @@ mod tests {
         let of_pod = "ephemeralpodfs.limit: Pod ephemeral local storage usage exceeds the total limit of containers 10Ki. ";
         assert_eq!(check(one(), 2, [2, 2], [2, 1]), "");
         assert_eq!(check(one(), 2, [2, 2], [2, 2]), of_pod);
+        assert_eq!(with_files(one(), 2, [2, 2], [2, 1], 1), of_pod);
         let both = || [limit("10Ki"), limit("100Ki")];
         let of_container = "ephemeralcontainerfs.limit: Container a exceeded its local ephemeral storage limit \"10Ki\". ";
         assert_eq!(check(both(), 8, [8, 0], [2, 80]), "");

@@ -197,3 +197,21 @@ async fn a_pod_with_more_than_its_limit_of_storage_is_evicted() {
     assert_eq!(pod["status"]["message"], message);
     assert_eq!(cluster.until_event("p", "Evicted").await, message);
 }
+
+/// The attack: what a container writes to its termination message, or to `/etc/hosts`, is on the disk of the node (CVE-2020-8557 of the
+/// kubelet). It counted for nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_files_of_the_node_in_containers_count_for_the_limit_of_storage() {
+    let cluster = Cluster::start().await;
+    if !isolated(&cluster).await {
+        return;
+    }
+    let limit = json!({"resources": {"limits": {"ephemeral-storage": "2Mi"}}});
+    let script = "head -c 3m /dev/zero > /dev/termination-log; exec sleep 1000";
+    let mut container = with(shell(script), "c", limit);
+    container["terminationMessagePath"] = json!("/dev/termination-log");
+    cluster.pod("p", json!({"containers": [container]})).await;
+    let pod = cluster.until_phase("p", "Failed").await;
+    let message = "Pod ephemeral local storage usage exceeds the total limit of containers 2Mi. ";
+    assert_eq!(pod["status"]["message"], message);
+}
