@@ -261,6 +261,11 @@ impl Container {
         let mut buffer = vec![0u8; 32 * 1024];
         let mut looked = Instant::now();
         loop {
+            if looked.elapsed() >= LOOK {
+                looked = Instant::now();
+                self.end_if_removed();
+                self.attached.rested();
+            }
             let mut watched: Vec<PollFd<'_>> = self
                 .streams
                 .iter()
@@ -273,10 +278,6 @@ impl Container {
                 tv_nsec: 0,
             };
             let polled = poll(&mut watched, Some(&timeout));
-            if looked.elapsed() >= LOOK {
-                looked = Instant::now();
-                self.end_if_removed();
-            }
             if !matches!(polled, Ok(1..)) {
                 continue;
             }
