@@ -1,5 +1,7 @@
 //! The edits of containers: what a device adds to a container that uses it.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, bounded};
@@ -239,6 +241,7 @@ impl ContainerEdits {
                 ));
             }
         }
+        let (mut hosts, mut names) = (BTreeSet::new(), BTreeSet::new());
         for (i, device) in self.net_devices.iter().enumerate() {
             if device.host_interface_name.is_empty() || device.name.is_empty() {
                 return Err(bad(
@@ -246,6 +249,26 @@ impl ContainerEdits {
                     "hostInterfaceName and name must not be empty",
                 ));
             }
+            for (field, value, seen) in [
+                ("hostInterfaceName", &device.host_interface_name, &mut hosts),
+                ("name", &device.name, &mut names),
+            ] {
+                if !seen.insert(value) {
+                    return Err(bad(
+                        format!("netDevices[{i}].{field}"),
+                        &format!("duplicate {value:?}"),
+                    ));
+                }
+            }
+        }
+        let rdt = self.intel_rdt.as_ref();
+        if let Some(group) = rdt.and_then(|rdt| rdt.clos_id.as_deref())
+            && !is_group(group)
+        {
+            return Err(bad(
+                "intelRdt.closID".to_owned(),
+                &format!("{group:?} is not the name of a group"),
+            ));
         }
         for (i, hook) in self.hooks.iter().enumerate() {
             if !HOOK_NAMES.contains(&hook.hook_name.as_str()) {
@@ -289,4 +312,11 @@ impl ContainerEdits {
         .find_map(|(used, version)| used.then_some(version))
         .unwrap_or(0)
     }
+}
+
+/// The rule of the specification: the name of a file; empty for a group of the container's own, `/` for the root group.
+fn is_group(name: &str) -> bool {
+    const LONGEST: usize = 4095;
+    let is_name = !matches!(name, "." | "..") && !name.contains(['/', '\n']);
+    name == "/" || (is_name && name.len() <= LONGEST)
 }

@@ -90,6 +90,41 @@ fn versions_follow_the_fields_in_use() {
     );
 }
 
+/// As the published library refuses them.
+#[test]
+fn interfaces_and_groups_are_unique_and_have_names() {
+    let check = |edits: &str, expected: &str| {
+        let text = format!(
+            r#"{{"cdiVersion":"1.1.0","kind":"a.com/bc","devices":[{{"name":"x","containerEdits":{edits}}}]}}"#
+        );
+        let validated = spec(&text).validate().map_err(|error| error.to_string());
+        match expected {
+            "" => validated.unwrap(),
+            part => {
+                let error = validated.unwrap_err();
+                assert!(error.contains(part), "{error}");
+            }
+        }
+    };
+    let devices = |of: [(&str, &str); 2]| {
+        let device = |(host, name)| format!(r#"{{"hostInterfaceName":"{host}","name":"{name}"}}"#);
+        format!(r#"{{"netDevices":[{}]}}"#, of.map(device).join(","))
+    };
+    check(&devices([("eth0", "net1"), ("eth1", "net2")]), "");
+    check(&devices([("eth0", "net1"), ("eth1", "eth0")]), "");
+    let host = r#"netDevices[1].hostInterfaceName: duplicate "eth0""#;
+    check(&devices([("eth0", "net1"), ("eth0", "net2")]), host);
+    let name = r#"netDevices[1].name: duplicate "net1""#;
+    check(&devices([("eth0", "net1"), ("eth1", "net1")]), name);
+    let group = |name: &str| format!(r#"{{"intelRdt":{{"closID":"{name}"}}}}"#);
+    for name in ["", "/", "gold", &"x".repeat(4095)] {
+        check(&group(name), "");
+    }
+    for name in [".", "..", "a/b", "/a", "a\\nb", &"x".repeat(4096)] {
+        check(&group(name), "is not the name of a group");
+    }
+}
+
 #[test]
 fn json_and_yaml_are_read_and_unknown_fields_refused() {
     let directory = tempfile::tempdir().unwrap();
