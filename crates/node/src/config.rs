@@ -244,6 +244,9 @@ pub struct Config {
     pub ephemeral: bool,
     /// How long a driver may be away until its ResourceSlices are deleted.
     pub slice_grace: Duration,
+    /// First and longest pause between attempts to set up a pod: its volumes, claims and sandbox. What an attempt waits for, such as
+    /// the registration of a driver, ends the pause.
+    pub setup_backoff: (Duration, Duration),
     /// Set once the Node has the address of this run; after a restart it was ready before that.
     pub registered: Arc<SetOnce<()>>,
 }
@@ -294,6 +297,7 @@ impl Config {
             sync_frequency: Duration::from_secs(60),
             ephemeral: false,
             slice_grace: Duration::from_secs(30),
+            setup_backoff: (Duration::from_millis(500), Duration::from_secs(10)),
             registered: Arc::default(),
         }
     }

@@ -26,7 +26,7 @@ use crate::rules::is_sidecar;
 use crate::runtime::{self, Found, Running};
 use crate::shim::spec::PodLimits;
 
-/// Back-off between attempts to set up a pod, or to write its status.
+/// Back-off between attempts to start or remove a container, or to write the status of a pod.
 const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
 /// First pause after a status that could not be written.
 const REPORT: Duration = Duration::from_secs(1);
@@ -171,7 +171,7 @@ impl Worker {
             certificates: certificates::OfPod::default(),
             pulls: HashMap::new(),
             refresh: None,
-            setup_retry: (RETRY.0, None),
+            setup_retry: (node.config.setup_backoff.0, None),
             start: status
                 .start_time
                 .as_ref()

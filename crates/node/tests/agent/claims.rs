@@ -1,6 +1,7 @@
 //! Claims from preparation to return.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use allot_protos::podresources_v1::pod_resources_lister_client::PodResourcesListerClient;
 use allot_protos::podresources_v1::{GetPodResourcesRequest, ListPodResourcesRequest};
@@ -18,6 +19,7 @@ fn with_claim(script: &str) -> serde_json::Value {
     })
 }
 
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -138,6 +140,24 @@ async fn without_a_driver_nothing_starts() {
         .await;
     let (_plugin, _) = cluster.driver().await;
     cluster.until_phase("p", "Running").await;
+}
+
+/// Without the event of the registration the next attempt would be a day later.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_is_prepared_at_once_when_its_driver_registers() {
+    let mut cluster = Cluster::start().await;
+    cluster.stop_agent().await;
+    cluster.adjust = |config| config.setup_backoff = (DAY, DAY);
+    cluster.start_agent().await;
+    cluster.claim("claim", "b").await;
+    let uid = cluster.pod("p", with_claim("sleep 1000")).await;
+    cluster.reserve("claim", "p", &uid).await;
+    cluster
+        .until_event("p", "FailedPrepareDynamicResources")
+        .await;
+    let (_plugin, calls) = cluster.driver().await;
+    cluster.until_phase("p", "Running").await;
+    assert_eq!(*calls.log.lock().unwrap(), ["prepare default/claim"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

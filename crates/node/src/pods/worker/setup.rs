@@ -13,7 +13,7 @@ use super::super::sandbox::{self, Obstacle};
 use super::super::state::{ContainerState, Phase};
 use super::super::volumes::{self, Contents, Tokens, VolumeError};
 use super::super::{Node, Update, adjust, certificates, launch};
-use super::{RETRY, Wake, Worker};
+use super::{Wake, Worker};
 use crate::boot;
 use crate::events::Kind;
 use crate::rules::is_sidecar;
@@ -117,14 +117,15 @@ impl Worker {
         match result {
             Ok(opened) => {
                 self.ready = true;
-                self.setup_retry = (RETRY.0, None);
+                self.setup_retry = (self.node.config.setup_backoff.0, None);
                 self.begin_again(pod, opened);
                 None
             }
             Err(error) => {
                 tracing::warn!(pod = pod.name_any(), error, "pod is not ready to start");
                 let at = Instant::now() + self.setup_retry.0;
-                self.setup_retry = ((self.setup_retry.0 * 2).min(RETRY.1), Some(at));
+                let longest = self.node.config.setup_backoff.1;
+                self.setup_retry = (self.setup_retry.0.saturating_mul(2).min(longest), Some(at));
                 Some(at)
             }
         }
