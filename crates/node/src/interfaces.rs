@@ -4,6 +4,11 @@ use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
+mod moved;
+mod netlink;
+
+pub(crate) use moved::{MoveError, check, move_into};
+
 /// A socket for requests about interfaces. They apply to the network namespace in which it was opened.
 pub(crate) struct Socket(OwnedFd);
 

@@ -59,6 +59,7 @@ mod podresources;
 mod pods;
 mod pressure;
 mod processes;
+mod rdt;
 mod register;
 pub mod remains;
 mod resource_api;

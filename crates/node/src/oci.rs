@@ -10,6 +10,7 @@ use oci_spec::runtime::{Process, Spec};
 use serde_json::{Value, json};
 
 use crate::hooks::{self, START};
+use crate::rdt;
 use crate::spec::staged::{Account, Hierarchy, Staged};
 use crate::spec::{self, ContainerSpec, Isolation};
 
@@ -123,6 +124,9 @@ pub(crate) fn build(
         let mut paths = paths.unwrap_or_default();
         paths.push(json!("/sys/fs/cgroup"));
         linux["readonlyPaths"] = json!(paths);
+    }
+    if let Some(settings) = rdt::oci(spec) {
+        linux["intelRdt"] = settings;
     }
     for (name, value) in &spec.adjusted.linux {
         linux[name] = value.clone();

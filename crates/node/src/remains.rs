@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::oci;
 use crate::processes::{self, ProcessHandle};
 use crate::spec::{self, ContainerSpec, State};
+use crate::{oci, rdt};
 
 /// How long a killed process may take to end.
 const KILLED: Duration = Duration::from_secs(10);
@@ -169,6 +169,7 @@ fn kill(container: &Remaining, family: &[ProcessHandle]) -> Result<(), KillError
         oci::cgroup::kill(&cgroup);
         oci::cgroup::remove_with_pod(&cgroup);
     }
+    let _ = rdt::remove(&container.directory);
     match ended {
         true => Ok(()),
         false => Err(KillError::StillRunning),

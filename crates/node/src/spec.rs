@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use allot_cdi::{DeviceNode, Hook};
+use allot_cdi::{DeviceNode, Hook, IntelRdt, NetDevice};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +44,12 @@ pub struct ContainerSpec {
     /// OCI hooks of the container's devices.
     #[serde(default)]
     pub hooks: Vec<Hook>,
+    /// Interfaces of the node that its devices need in [`Self::network`]. The agent moves them there before the shim begins.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub net_devices: Vec<NetDevice>,
+    /// Cache and memory bandwidth of its devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub intel_rdt: Option<IntelRdt>,
     /// A terminal instead of pipes.
     pub tty: bool,
     /// Keep standard input open for attach.

@@ -26,6 +26,8 @@ mod hostile;
 mod hostile_driver;
 #[path = "agent/images.rs"]
 mod images;
+#[path = "agent/interfaces.rs"]
+mod interfaces;
 #[path = "agent/isolation.rs"]
 mod isolation;
 #[path = "agent/lost.rs"]

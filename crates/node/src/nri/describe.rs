@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use allot_protos::nri::{
     Container, ContainerState, Hook, Hooks, LinuxContainer, LinuxDevice, LinuxNamespace,
-    LinuxPodSandbox, Mount, OptionalFileMode, OptionalInt, OptionalUInt32, PodSandbox,
-    SecurityProfile, User, security_profile::ProfileType,
+    LinuxNetDevice, LinuxPodSandbox, Mount, OptionalFileMode, OptionalInt, OptionalUInt32,
+    PodSandbox, SecurityProfile, User, security_profile::ProfileType,
 };
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
@@ -155,6 +155,7 @@ pub(super) fn container(spec: &ContainerSpec) -> Container {
                 localhost_ref: String::new(),
             }),
             sysctl: security.sysctls.clone(),
+            net_devices: net_devices(spec),
             ..LinuxContainer::default()
         }),
         user: Some(User {
@@ -164,6 +165,14 @@ pub(super) fn container(spec: &ContainerSpec) -> Container {
         }),
         ..Container::default()
     }
+}
+
+fn net_devices(spec: &ContainerSpec) -> BTreeMap<String, LinuxNetDevice> {
+    let devices = spec.net_devices.iter().map(|device| {
+        let name = device.name.clone();
+        (device.host_interface_name.clone(), LinuxNetDevice { name })
+    });
+    devices.collect()
 }
 
 fn mount(mount: &spec::Mount) -> Mount {

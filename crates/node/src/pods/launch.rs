@@ -114,6 +114,8 @@ pub(super) async fn container_spec(
         mounts,
         devices: edits.device_nodes,
         hooks: hooks.map(|hook| hooks::own(&node.config, hook)).collect(),
+        net_devices: edits.net_devices,
+        intel_rdt: edits.intel_rdt,
         security,
         limits: limits_of(node, pod, container, complete),
         pod_cgroup: oci::pod::name(&pod.uid().unwrap_or_default()),

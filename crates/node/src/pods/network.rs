@@ -13,12 +13,15 @@ use rustix::mount::{UnmountFlags, mount_bind, unmount};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tokio::net::TcpStream;
 
-use crate::interfaces::Socket;
+use crate::interfaces::{self, MoveError, Socket};
+use crate::spec::ContainerSpec;
 
 /// Annotation of a CDI device: its pod needs a network namespace of its own.
 pub(super) const ANNOTATION: (&str, &str) = ("allot.dev/network-namespace", "pod");
 /// Name of the file in the pod's directory.
 const FILE: &str = "netns";
+/// Name of the file beside it with the interfaces that were moved there.
+const MOVED: &str = "interfaces.json";
 /// How long a connection within a machine may take.
 const CONNECT: Duration = Duration::from_secs(10);
 
@@ -43,7 +46,11 @@ pub(super) fn ensure(directory: &Path) -> Result<PathBuf, NamespaceError> {
     }
     let file = directory.join(FILE);
     let made = std::fs::create_dir_all(directory)
-        .and_then(|()| std::fs::File::create(&file))
+        .and_then(|()| match std::fs::remove_file(directory.join(MOVED)) {
+            // Of a namespace that ended with the machine.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => std::fs::File::create(&file),
+        })
         .and_then(|_| {
             let file = file.clone();
             // A thread of its own leaves the network of the others, and ends.
@@ -76,6 +83,24 @@ pub(crate) fn remove(directory: &Path) {
     } else {
         let _ = std::fs::remove_file(&file);
     }
+}
+
+/// Moves the interfaces that a container needs into its network, as far as they are not there. `directory` is the pod's.
+///
+/// # Errors
+/// An interface that cannot be moved.
+pub(super) async fn move_interfaces(
+    directory: &Path,
+    spec: &ContainerSpec,
+) -> Result<(), MoveError> {
+    let wanted = spec.net_devices.clone();
+    let Some(namespace) = spec.network.clone().filter(|_| !wanted.is_empty()) else {
+        return Ok(());
+    };
+    let record = directory.join(MOVED);
+    let moved =
+        tokio::task::spawn_blocking(move || interfaces::move_into(&namespace, &record, &wanted));
+    moved.await.map_err(io::Error::other)?
 }
 
 fn connect_to(address: IpAddr, port: u16) -> io::Result<std::net::TcpStream> {

@@ -23,7 +23,7 @@ use super::stage::{self, StageError};
 use super::sys::{self, PipeError};
 use super::{devices, terminal};
 use crate::error::{AtPath as _, PathError};
-use crate::{oci, processes};
+use crate::{oci, processes, rdt};
 
 /// Name of the container in the directory that is its own.
 pub(super) const NAME: &str = "c";
@@ -113,8 +113,11 @@ pub(super) fn create(
     role: Role,
 ) -> Result<RunningContainer, CreateError> {
     let made = attempt(spec, directory, stdio, role);
-    if made.is_err() && spec.cgroups {
-        oci::cgroup::remove_with_pod(&oci::cgroups_path(spec));
+    if made.is_err() {
+        if spec.cgroups {
+            oci::cgroup::remove_with_pod(&oci::cgroups_path(spec));
+        }
+        forget_rdt(spec);
     }
     made
 }
@@ -132,6 +135,7 @@ fn attempt(
     let oci = oci::build(spec, &staged, &account)?;
     let bundle = bundle(directory);
     std::fs::create_dir_all(&bundle).at(&bundle)?;
+    rdt::prepare(spec)?;
     spec::write(&bundle.join("config.json"), &oci)?;
 
     let said = Said::from_here();
@@ -257,6 +261,15 @@ impl RunningContainer {
         if let Err(error) = self.container.delete(true) {
             eprintln!("clean up: {}", chain(&error));
         }
+        forget_rdt(spec);
+    }
+}
+
+fn forget_rdt(spec: &ContainerSpec) {
+    if spec.intel_rdt.is_some()
+        && let Err(error) = rdt::remove(Path::new(&spec.id))
+    {
+        eprintln!("clean up: {error}");
     }
 }
 

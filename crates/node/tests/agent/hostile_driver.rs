@@ -22,10 +22,10 @@ use tonic::{Request, Response, Status};
 use super::harness::{Cluster, DRIVER, isolated, pod_path, shell, status};
 
 /// Answers from the UID of a claim.
-type Answer = fn(&str) -> Vec<(String, NodePrepareResourceResponse)>;
+pub(super) type Answer = fn(&str) -> Vec<(String, NodePrepareResourceResponse)>;
 
 #[derive(Clone)]
-struct Hostile(Arc<Mutex<Answer>>);
+pub(super) struct Hostile(pub(super) Arc<Mutex<Answer>>);
 
 #[tonic::async_trait]
 impl Registration for Hostile {
@@ -70,7 +70,7 @@ impl DraPlugin for Hostile {
 }
 
 /// Starts the driver, and waits until the node agent has it.
-async fn driver(cluster: &Cluster) -> (Hostile, tokio_util::sync::DropGuard) {
+pub(super) async fn driver(cluster: &Cluster) -> (Hostile, tokio_util::sync::DropGuard) {
     let hostile = Hostile(Arc::new(Mutex::new(|_| Vec::new())));
     let socket = cluster.root().join("plugins_registry").join("d.sock");
     let incoming = Incoming::bind(socket).expect("a socket");
@@ -88,7 +88,7 @@ async fn driver(cluster: &Cluster) -> (Hostile, tokio_util::sync::DropGuard) {
 }
 
 /// The answer for one claim, with CDI IDs.
-fn with_ids(uid: &str, ids: Vec<String>) -> Vec<(String, NodePrepareResourceResponse)> {
+pub(super) fn with_ids(uid: &str, ids: Vec<String>) -> Vec<(String, NodePrepareResourceResponse)> {
     let device = Device {
         pool_name: "n1".into(),
         device_name: "a".into(),
@@ -118,7 +118,7 @@ async fn pod(cluster: &Cluster, name: &str) {
 }
 
 /// Waits for an event about a pod with a text in its message.
-async fn until_told(cluster: &Cluster, pod: &str, part: &str) {
+pub(super) async fn until_told(cluster: &Cluster, pod: &str, part: &str) {
     let path = "/api/v1/namespaces/default/events";
     let events = cluster
         .until(path, part, |events| {
@@ -199,6 +199,10 @@ async fn hostile_cdi_files_are_told_and_the_next_good_one_counts() {
     let many: Vec<_> = (0..5000)
         .map(|n| json!({"hostPath": "/tmp", "containerPath": format!("/m{n}")}))
         .collect();
+    let as_root = |root, other| match rustix::process::geteuid().is_root() {
+        true => root,
+        false => other,
+    };
     let node = |path: &str| json!({"deviceNodes": [{"path": path, "hostPath": "/dev/null"}]});
     let long = spec(json!({"env": ["A=1"]})) + &" ".repeat(16 << 20);
     for (name, text, part) in [
@@ -213,7 +217,7 @@ async fn hostile_cdi_files_are_told_and_the_next_good_one_counts() {
         (
             "mounts",
             spec(json!({"mounts": many})),
-            "they have 5000 mounts, device nodes and hooks, more than 4096",
+            "they have 5000 mounts, device nodes, network interfaces and hooks, more than 4096",
         ),
         (
             "node",
@@ -229,12 +233,47 @@ async fn hostile_cdi_files_are_told_and_the_next_good_one_counts() {
         (
             "interfaces",
             newest(json!({"netDevices": [{"hostInterfaceName": "lo", "name": "net1"}]})),
-            "network devices need a network namespace of the pod",
+            as_root(
+                "it is the loopback interface",
+                "network interfaces need an agent that runs as root",
+            ),
+        ),
+        (
+            "one-name",
+            newest(json!({"netDevices": [
+                {"hostInterfaceName": "ac-none0", "name": "net1"},
+                {"hostInterfaceName": "ac-none1", "name": "net1"},
+            ]})),
+            r#"netDevices[1].name: duplicate "net1""#,
+        ),
+        (
+            "long-name",
+            newest(
+                json!({"netDevices": [{"hostInterfaceName": "ac-none", "name": "0123456789abcdef"}]}),
+            ),
+            as_root(
+                "\"0123456789abcdef\" is not a valid name",
+                "network interfaces need an agent that runs as root",
+            ),
+        ),
+        (
+            "no-interface",
+            newest(json!({"netDevices": [{"hostInterfaceName": "ac-none", "name": "net1"}]})),
+            as_root(
+                "there is no network interface \"ac-none\" on this node",
+                "network interfaces need an agent that runs as root",
+            ),
         ),
         (
             "rdt",
-            newest(json!({"intelRdt": {"closID": "gold"}})),
-            "Intel RDT settings are not supported on this node",
+            newest(json!({"intelRdt": {"closID": "info"}})),
+            match std::path::Path::new("/sys/fs/resctrl/schemata").exists() {
+                true => as_root(
+                    "is not a valid closID",
+                    "Intel RDT settings need an agent that runs as root",
+                ),
+                false => "resctrl is not mounted at /sys/fs/resctrl",
+            },
         ),
     ] {
         std::fs::write(&file, text).expect("a file");

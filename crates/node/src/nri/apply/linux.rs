@@ -1,5 +1,6 @@
 //! The parts of an adjustment that are about Linux alone.
 
+use allot_cdi::NetDevice;
 use allot_protos::nri::{
     Field, IoPrioClass, LinuxContainerAdjustment, LinuxIoPriority, LinuxMemoryPolicy,
     LinuxNamespace, LinuxScheduler, LinuxSchedulerFlag, LinuxSchedulerPolicy, MpolFlag, MpolMode,
@@ -9,8 +10,8 @@ use serde_json::{Value, json};
 
 use super::{Reason, Refused, bare, checked, is_default, seccomp};
 use crate::nri::owners::removed;
-use crate::oci;
 use crate::spec::ContainerSpec;
+use crate::{interfaces, oci};
 
 /// The range of the kernel.
 const SCORES: std::ops::RangeInclusive<i64> = -1000..=1000;
@@ -69,24 +70,7 @@ pub(super) fn apply(
             None => spec.security.sysctls.insert(name.clone(), value.clone()),
         };
     }
-    let mut devices = serde_json::Map::new();
-    for (name, device) in &wanted.net_devices {
-        // Containers have none of their own that could be removed.
-        if removed(name).is_none() {
-            let value = match device.name.is_empty() {
-                true => json!({}),
-                false => json!({"name": device.name}),
-            };
-            devices.insert(name.clone(), value);
-        }
-    }
-    if let Some(name) = devices.keys().next().filter(|_| spec.network.is_none()) {
-        let reason = "the pod has no network namespace of its own".to_owned();
-        return Err(refused(Field::LinuxNetDevices, Some(name), reason));
-    }
-    if !devices.is_empty() {
-        set(&mut spec.adjusted.linux, "netDevices", Some(devices.into()));
-    }
+    net_devices(wanted, spec, refused)?;
     if let Some(rdt) = &wanted.rdt {
         let fields = [
             (Field::RdtClosId, rdt.clos_id.is_some()),
@@ -96,6 +80,35 @@ pub(super) fn apply(
         if let Some((field, _)) = fields.into_iter().find(|(_, is_set)| *is_set) {
             return not_here(field, "Intel RDT settings are not supported on this node");
         }
+    }
+    Ok(())
+}
+
+/// The interfaces of the node that a container gets, by their names there.
+fn net_devices(
+    wanted: &LinuxContainerAdjustment,
+    spec: &mut ContainerSpec,
+    refused: &dyn Fn(Field, Option<&str>, Reason) -> Refused,
+) -> Result<(), Refused> {
+    for (entry, device) in &wanted.net_devices {
+        let host = bare(entry);
+        spec.net_devices.retain(|it| it.host_interface_name != host);
+        if removed(entry).is_some() {
+            continue;
+        }
+        let reason = |reason| refused(Field::LinuxNetDevices, Some(host), reason);
+        if spec.network.is_none() {
+            return Err(reason(
+                "the pod has no network namespace of its own".to_owned(),
+            ));
+        }
+        let name = Some(device.name.as_str()).filter(|name| !name.is_empty());
+        spec.net_devices.push(NetDevice {
+            host_interface_name: host.to_owned(),
+            name: name.unwrap_or(host).to_owned(),
+        });
+        let checked = interfaces::check(&spec.net_devices);
+        checked.map_err(|error| reason(error.to_string()))?;
     }
     Ok(())
 }

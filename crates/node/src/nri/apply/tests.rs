@@ -1,5 +1,6 @@
 //! Adjustments, and the OCI specification that they lead to.
 
+use allot_cdi::NetDevice;
 use allot_protos::nri::{
     Container, ContainerAdjustment, KeyValue, LinuxContainerAdjustment, LinuxCpu,
     LinuxDeviceCgroup, LinuxIoPriority, LinuxMemoryPolicy, LinuxNamespace, LinuxNetDevice,
@@ -331,11 +332,6 @@ fn fields_become_parts_of_the_specification() {
             json!({"net.core.somaxconn": "9"}),
         ),
         (
-            of_device("eth0"),
-            "/linux/netDevices",
-            json!({"eth0": {"name": "eth9"}}),
-        ),
-        (
             namespace("network", "/run/netns/other"),
             "/linux/namespaces/5",
             json!({"type": "network", "path": "/run/netns/other"}),
@@ -377,6 +373,30 @@ fn mounts_are_in_the_order_of_their_depth() {
         targets,
         [Path::new("/data"), Path::new("/x/y"), Path::new("/x/y/z")]
     );
+}
+
+/// The agent moves them, and not the OCI runtime.
+#[test]
+fn interfaces_are_added_renamed_and_removed() {
+    let device = |host: &str, name: &str| NetDevice {
+        host_interface_name: host.to_owned(),
+        name: name.to_owned(),
+    };
+    let check = |wanted, expected: &[NetDevice]| {
+        let mut spec = container();
+        spec.net_devices = vec![device("eth0", "net1")];
+        let spec = adjusted(spec, wanted).expect("interfaces");
+        assert_eq!(spec.net_devices, expected);
+        assert_eq!(oci(&spec).pointer("/linux/netDevices"), None);
+    };
+    let none = linux(LinuxContainerAdjustment::default());
+    check(none, &[device("eth0", "net1")]);
+    check(of_device("eth0"), &[device("eth0", "eth9")]);
+    check(
+        of_device("eth1"),
+        &[device("eth0", "net1"), device("eth1", "eth9")],
+    );
+    check(of_device("-eth0"), &[]);
 }
 
 #[test]
@@ -435,6 +455,8 @@ fn what_cannot_be_carried_out_is_refused_with_plugin_and_field() {
         (oom_score(2000), "OomScoreAdj"),
         (priority, "IoPriority"),
         (seccomp_policy("SCMP_ACT_OTHER"), "SeccompPolicy"),
+        (of_device("lo"), r#"LinuxNetDevices "lo""#),
+        (of_device("eth0/../x"), r#"LinuxNetDevices "eth0/../x""#),
         (namespace("user", "/proc/1/ns/user"), r#"Namespace "user""#),
         (namespace("-pid", ""), r#"Namespace "pid""#),
         (namespace("network", ""), r#"Namespace "network""#),

@@ -11,10 +11,10 @@ use super::super::{Node, network};
 use super::{WaitingReason, config, pairs};
 use crate::claims::containers;
 use crate::events::shorten;
-use crate::hooks;
 use crate::shim::spec::{ContainerSpec, Isolation, Mount};
+use crate::{hooks, interfaces, rdt};
 
-/// Mounts, device nodes and hooks of all devices of a container: each is a step of its start.
+/// Mounts, device nodes, network interfaces and hooks of all devices of a container: each is a step of its start.
 const MOST_EDITS: usize = 4096;
 
 /// Names of the CDI devices of a container.
@@ -85,11 +85,35 @@ pub(super) fn edits(
         return Ok((ContainerEdits::default(), network_of(node, pod, false)?));
     }
     let registry = Registry::load(&node.config.cdi_dirs());
-    let network = network_of(node, pod, registry.is_annotated(&all, network::ANNOTATION))?;
+    let is_needed =
+        registry.is_annotated(&all, network::ANNOTATION) || has_interfaces(&registry, &all);
+    let network = network_of(node, pod, is_needed)?;
     if ids.is_empty() {
         return Ok((ContainerEdits::default(), network));
     }
-    Ok((resolve(node, &registry, &ids)?, network))
+    let edits = resolve(node, &registry, &ids)?;
+    if !edits.net_devices.is_empty() && network.is_none() {
+        return Err(refuse(NO_NETWORK));
+    }
+    Ok((edits, network))
+}
+
+/// Whether one of the devices moves interfaces. Those that cannot be resolved are reported by the container that has them.
+fn has_interfaces(registry: &Registry, ids: &[String]) -> bool {
+    let mut edits = ids.iter().map(|id| registry.resolve(&[id]));
+    edits.any(|edits| edits.is_ok_and(|edits| !edits.net_devices.is_empty()))
+}
+
+/// Why a container with interfaces is not created in a pod that shares the network of the node.
+const NO_NETWORK: &str =
+    "network interfaces cannot be moved into the pod, because it has the network of the node";
+
+/// Drivers write the IDs, and the files that are at fault.
+fn refuse(what: impl std::fmt::Display) -> WaitingReason {
+    WaitingReason {
+        reason: "CreateContainerError",
+        message: shorten(format!("failed to inject CDI devices: {what}")),
+    }
 }
 
 /// The edits of devices, as far as they are possible on this node.
@@ -98,33 +122,25 @@ fn resolve(
     registry: &Registry,
     ids: &[String],
 ) -> Result<ContainerEdits, WaitingReason> {
-    // Drivers write the IDs, and the files that are at fault.
-    let refuse = |what: &str| WaitingReason {
-        reason: "CreateContainerError",
-        message: shorten(format!("failed to inject CDI devices: {what}")),
-    };
     let edits = registry.resolve(ids).map_err(|error| {
         // A file that cannot be read may be the one with the device.
         let files = registry.errors().iter().take(3);
         let reasons: Vec<String> = files.map(ToString::to_string).collect();
         match reasons.is_empty() {
-            true => refuse(&error.to_string()),
-            false => refuse(&format!("{error}; not read: {}", reasons.join("; "))),
+            true => refuse(error),
+            false => refuse(format!("{error}; not read: {}", reasons.join("; "))),
         }
     })?;
     let parts = edits.mounts.len() + edits.device_nodes.len() + edits.hooks.len();
+    let parts = parts + edits.net_devices.len();
     if parts > MOST_EDITS {
-        return Err(refuse(&format!(
-            "they have {parts} mounts, device nodes and hooks, more than {MOST_EDITS}"
+        return Err(refuse(format!(
+            "they have {parts} mounts, device nodes, network interfaces and hooks, more than {MOST_EDITS}"
         )));
     }
-    if !edits.net_devices.is_empty() {
-        return Err(refuse(
-            "network devices need a network namespace of the pod, and the network is the host's on this node",
-        ));
-    }
-    if edits.intel_rdt.is_some() {
-        return Err(refuse("Intel RDT settings are not supported on this node"));
+    interfaces::check(&edits.net_devices).map_err(refuse)?;
+    if let Some(wanted) = &edits.intel_rdt {
+        rdt::check(wanted, node.runtime.isolation()).map_err(refuse)?;
     }
     let plain = node.runtime.isolation() == Isolation::None;
     if plain && (!edits.hooks.is_empty() || !edits.device_nodes.is_empty()) {
@@ -153,6 +169,13 @@ pub(in crate::pods) fn add_devices(
     let hooks = edits.hooks.into_iter();
     spec.hooks
         .extend(hooks.map(|hook| hooks::own(&node.config, hook)));
+    if !edits.net_devices.is_empty() && spec.network.is_none() {
+        return Err(refuse(NO_NETWORK));
+    }
+    spec.net_devices.extend(edits.net_devices);
+    if edits.intel_rdt.is_some() {
+        spec.intel_rdt = edits.intel_rdt;
+    }
     spec.security.groups.extend(edits.additional_gids);
     Ok(())
 }
@@ -173,15 +196,9 @@ fn network_of(node: &Node, pod: &Pod, is_needed: bool) -> Result<Option<PathBuf>
     if !is_needed || spec.and_then(|spec| spec.host_network) == Some(true) {
         return Ok(None);
     }
-    let refuse = |why: &dyn std::fmt::Display| WaitingReason {
-        reason: "CreateContainerError",
-        message: format!("failed to inject CDI devices: {why}"),
-    };
     if node.runtime.isolation() != Isolation::Namespaces {
-        return Err(refuse(
-            &"network interfaces need an agent that runs as root",
-        ));
+        return Err(refuse("network interfaces need an agent that runs as root"));
     }
     let made = network::ensure(&node.pod_dir(&pod.uid().unwrap_or_default()));
-    made.map(Some).map_err(|error| refuse(&error))
+    made.map(Some).map_err(refuse)
 }

@@ -11,9 +11,9 @@ use tokio::time::Instant;
 
 use super::super::resources::Budget;
 use super::super::state::{Health, Phase, Terminated};
-use super::super::{Update, adjust, launch, lifecycle, limits, runs};
+use super::super::{Update, adjust, launch, lifecycle, limits, network, runs};
 use super::{RETRY, Wake, Worker, grace};
-use crate::events::Kind;
+use crate::events::{Kind, shorten};
 use crate::images::Files;
 use crate::runtime::{self, Running, Start, StartError};
 use crate::shim::SUB_PATH;
@@ -259,10 +259,20 @@ impl Worker {
         Some(Instant::now())
     }
 
-    /// Lets NRI plugins adjust a container. One that is not to be started is removed.
+    /// Lets NRI plugins adjust a container, and moves the interfaces of its devices into its network. One that is not to be
+    /// started is removed.
     async fn adjust(&self, id: &str, spec: &mut ContainerSpec) -> Result<(), String> {
         id.clone_into(&mut spec.id);
-        let adjusted = adjust::container(&self.node, spec).await;
+        let mut adjusted = adjust::container(&self.node, spec).await;
+        if adjusted.is_ok() {
+            let directory = self.node.pod_dir(&spec.owner.pod_uid);
+            let moved = network::move_interfaces(&directory, spec).await;
+            adjusted = moved.map_err(|error| {
+                shorten(format!(
+                    "failed to move network interfaces into the pod: {error}"
+                ))
+            });
+        }
         adjusted.inspect_err(|_| drop(self.node.discard_containers(vec![id.to_owned()])))
     }
 

@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 
 use allot_cdi::{ContainerEdits, IntelRdt, Registry};
 
+use crate::rdt;
+
 /// Where the kernel lists the interfaces of the host's network.
 const INTERFACES: &str = "/sys/class/net";
-/// Where its file system for Intel RDT is mounted.
-const RDT: &str = "/sys/fs/resctrl";
 
 /// The demands of a container's devices.
 #[derive(Debug)]
 pub(super) struct Demands {
     interfaces: PathBuf,
-    rdt: PathBuf,
+    resctrl: PathBuf,
     /// Interfaces of the host that are moved into the network of the container.
     moved: Vec<String>,
     group: Option<IntelRdt>,
@@ -31,25 +31,22 @@ impl Demands {
             true => ContainerEdits::default(),
             false => Registry::load(dirs).resolve(devices).unwrap_or_default(),
         };
-        Self::on(Path::new(INTERFACES), Path::new(RDT), edits)
+        Self::on(Path::new(INTERFACES), Path::new(rdt::RESCTRL), edits)
     }
 
-    fn on(interfaces: &Path, rdt: &Path, edits: ContainerEdits) -> Result<Self, String> {
+    fn on(interfaces: &Path, resctrl: &Path, edits: ContainerEdits) -> Result<Self, String> {
         let moved = edits.net_devices.into_iter();
         let demands = Self {
             interfaces: interfaces.to_owned(),
-            rdt: rdt.to_owned(),
+            resctrl: resctrl.to_owned(),
             moved: moved.map(|it| it.host_interface_name).collect(),
             group: edits.intel_rdt,
         };
         if let Some(name) = demands.moved.iter().find(|name| !demands.is_here(name)) {
             return Err(format!("there is no interface {name:?} on this node"));
         }
-        if demands.group.is_some() && !rdt.join("schemata").exists() {
-            let rdt = rdt.display();
-            return Err(format!(
-                "Intel RDT is not enabled on this node: resctrl is not mounted at {rdt}"
-            ));
+        if demands.group.is_some() {
+            rdt::is_mounted(resctrl).map_err(|error| error.to_string())?;
         }
         Ok(demands)
     }
@@ -68,7 +65,7 @@ impl Demands {
         }
         let group = self.group.as_ref()?.clos_id.as_deref();
         let group = group.filter(|it| !it.is_empty()).unwrap_or(id);
-        let is_there = is_name(group) && self.rdt.join(group).is_dir();
+        let is_there = is_name(group) && self.resctrl.join(group).is_dir();
         (!is_there).then(|| {
             format!("the OCI runtime did not apply Intel RDT: there is no group {group:?}")
         })

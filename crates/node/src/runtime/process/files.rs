@@ -5,8 +5,8 @@ use std::path::Path;
 
 use jiff::Timestamp;
 
-use crate::oci;
 use crate::shim::spec::{self, Exit};
+use crate::{oci, rdt};
 
 /// Makes a directory that other users of the machine cannot enter: where layers cannot be laid over each other, the programs of
 /// images are in it, with the right to run as their owners.
@@ -25,6 +25,9 @@ pub(super) fn discard(directory: &Path, cgroups: bool) {
             oci::cgroup::kill(&cgroup);
             oci::cgroup::remove(&cgroup);
         }
+    }
+    if let Err(error) = rdt::remove(directory) {
+        tracing::warn!(%error, "the resctrl group of a container was not removed");
     }
     if let Err(error) = allot_images::remove_tree(directory)
         && error.kind() != std::io::ErrorKind::NotFound

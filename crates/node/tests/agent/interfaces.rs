@@ -1,0 +1,164 @@
+//! Interfaces of the host that CDI devices move into pods.
+
+use std::path::Path;
+use std::process::Command;
+
+use allot_testing::wait::until_true;
+use serde_json::{Value, json};
+
+use super::harness::{Cluster, pod_path, shell, status, with};
+use super::hostile_driver::{driver, until_told, with_ids};
+use super::network::possible;
+
+/// A pair of interfaces of the host, which is removed at the end.
+struct Pair {
+    name: String,
+    peer: String,
+}
+
+impl Pair {
+    /// `None`, with a word about it, where there are no such interfaces.
+    fn make(letter: char) -> Option<Self> {
+        let of = |end| format!("al{:x}{letter}{end}", std::process::id());
+        let pair = Self {
+            name: of("0"),
+            peer: of("1"),
+        };
+        let (name, peer) = (&pair.name, &pair.peer);
+        let made = ip(&format!("link add {name} type veth peer name {peer}"));
+        if !made {
+            eprintln!("skipped: the program ip makes no interfaces here");
+        }
+        made.then_some(pair)
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        for name in [&self.name, &self.peer] {
+            if is_here(name) {
+                ip(&format!("link delete {name}"));
+            }
+        }
+    }
+}
+
+fn ip(arguments: &str) -> bool {
+    let ended = Command::new("ip").args(arguments.split(' ')).status();
+    ended.is_ok_and(|status| status.success())
+}
+
+fn is_here(interface: &str) -> bool {
+    Path::new("/sys/class/net").join(interface).exists()
+}
+
+/// The CDI file of the device `a`, which moves an interface.
+fn write_file(cluster: &Cluster, host: &str) {
+    std::fs::create_dir_all(cluster.cdi()).expect("a directory");
+    let edits = json!({"netDevices": [{"hostInterfaceName": host, "name": "net1"}]});
+    let spec = json!({"cdiVersion": "1.1.0", "kind": "test.example.com/device",
+        "devices": [{"name": "a", "containerEdits": edits}]});
+    std::fs::write(cluster.cdi().join("a.json"), spec.to_string()).expect("a file");
+}
+
+/// A pod with a claim for the device, which its containers share.
+async fn pod(cluster: &Cluster, name: &str, containers: Value, more: Value) {
+    cluster.claim(name, "a").await;
+    let mut spec = json!({"containers": containers, "volumes": [{"name": "v", "emptyDir": {}}],
+        "resourceClaims": [{"name": "d", "resourceClaimName": name}]});
+    for (key, value) in more.as_object().into_iter().flatten() {
+        spec[key] = value.clone();
+    }
+    let uid = cluster.pod(name, spec).await;
+    cluster.reserve(name, name, &uid).await;
+}
+
+fn container(name: &str, script: &str) -> Value {
+    let more = json!({
+        "resources": {"claims": [{"name": "d"}]},
+        "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+    });
+    with(shell(script), name, more)
+}
+
+/// Names and addresses of the interfaces of a container, from the kernel.
+const SHOW: &str =
+    "cut -d: -f1 /proc/net/dev; cat /proc/net/if_inet6 /proc/net/fib_trie; echo done";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interface_of_a_device_is_moved_into_the_pod() {
+    let mut cluster = Cluster::start().await;
+    if !possible(&cluster).await {
+        return;
+    }
+    let Some(pair) = Pair::make('a') else {
+        return;
+    };
+    let name = &pair.name;
+    assert!(ip(&format!("link set {name} up")));
+    assert!(ip(&format!("address add 192.0.2.77/32 dev {name}")));
+    let has_ipv6 = ip(&format!("address add 2001:db8::77/128 dev {name} nodad"));
+    write_file(&cluster, name);
+    let (hostile, _stop) = driver(&cluster).await;
+    *hostile.0.lock() = |uid| with_ids(uid, vec!["test.example.com/device=a".into()]);
+    // The first container restarts once.
+    let first = format!("{SHOW}; [ -e /v/again ] && sleep 1000; touch /v/again");
+    let second = format!("{SHOW}; sleep 1000");
+    let containers = json!([container("first", &first), container("second", &second)]);
+    pod(&cluster, "p", containers, json!({})).await;
+    for (container, attempt) in [("first", 0), ("second", 0), ("first", 1)] {
+        until_true("the container has told its interfaces", || {
+            cluster.log("p", container, attempt).ends_with("done\n")
+        })
+        .await;
+        let log = cluster.log("p", container, attempt);
+        let has = |text: &str| log.lines().any(|line| line.trim() == text);
+        assert!(has("net1") && has("lo"), "{log}");
+        assert!(log.contains("192.0.2.77") && !log.contains(name), "{log}");
+        // The kernel shows those of interfaces that are up.
+        let ipv6 = "20010db8000000000000000000000077";
+        assert_eq!(log.contains(ipv6), has_ipv6, "{log}");
+    }
+    assert!(!is_here(name) && is_here(&pair.peer));
+    let running = cluster.until_phase("p", "Running").await;
+    // The next agent takes the pod over, with the interface in it.
+    cluster.stop_agent().await;
+    cluster.start_agent().await;
+    let adopted = cluster.get(&pod_path("p")).await;
+    for container in ["first", "second"] {
+        assert_eq!(
+            status(&adopted, container)["containerID"],
+            status(&running, container)["containerID"]
+        );
+    }
+    // Another pod does not get it meanwhile.
+    let script = container("c", "sleep 1000");
+    pod(&cluster, "other", json!([script]), json!({})).await;
+    let missing = format!("there is no network interface \"{name}\" on this node");
+    until_told(&cluster, "other", &missing).await;
+    // The kernel removes it with the network of the pod, and its peer.
+    let path = format!("{}?gracePeriodSeconds=0", pod_path("p"));
+    cluster.delete(&path).await;
+    until_true("the pair is gone", || !is_here(&pair.peer)).await;
+    assert!(!is_here(name) && !is_here("net1"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_in_the_network_of_the_node_gets_no_interface() {
+    let cluster = Cluster::start().await;
+    if !possible(&cluster).await {
+        return;
+    }
+    let Some(pair) = Pair::make('b') else {
+        return;
+    };
+    write_file(&cluster, &pair.name);
+    let (hostile, _stop) = driver(&cluster).await;
+    *hostile.0.lock() = |uid| with_ids(uid, vec!["test.example.com/device=a".into()]);
+    let containers = json!([container("c", "sleep 1000")]);
+    pod(&cluster, "p", containers, json!({"hostNetwork": true})).await;
+    let told =
+        "network interfaces cannot be moved into the pod, because it has the network of the node";
+    until_told(&cluster, "p", told).await;
+    assert!(is_here(&pair.name));
+}
