@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use allot_apimachinery::names::dns1123_subdomain;
+
 use crate::identity::User;
 use crate::request::RequestInfo;
 
@@ -67,6 +69,9 @@ struct Rule {
     omit_stages: Vec<Stage>,
     omit_managed_fields: Option<bool>,
 }
+
+/// The group of a rule that applies to the resources of all groups, the core group included.
+const ANY_GROUP: &str = "*";
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -149,18 +154,22 @@ impl Rule {
                     ".nonResourceURLs[{index}]: Invalid value: {url:?}: non-resource URL rules must begin with a '/' character"
                 ));
             }
-            if url[..url.len() - 1].contains('*') {
+            if url.strip_suffix('*').unwrap_or(url).contains('*') {
                 return Err(format!(
                     ".nonResourceURLs[{index}]: Invalid value: {url:?}: non-resource URL wildcards '*' must be the final character of the rule"
                 ));
             }
         }
         for (index, resources) in self.resources.iter().enumerate() {
-            if resources.group.contains('/') {
-                return Err(format!(
-                    ".resources[{index}].group: Invalid value: {:?}: a group has no version",
-                    resources.group
-                ));
+            let group = resources.group.as_str();
+            if !matches!(group, "" | ANY_GROUP) {
+                let wrong = dns1123_subdomain(group);
+                if !wrong.is_empty() {
+                    return Err(format!(
+                        ".resources[{index}].group: Invalid value: {group:?}: {}",
+                        wrong.join(",")
+                    ));
+                }
             }
             if !resources.resource_names.is_empty() && resources.resources.is_empty() {
                 return Err(format!(
@@ -197,7 +206,7 @@ impl Rule {
 
 impl Resources {
     fn matches(&self, info: &RequestInfo) -> bool {
-        if self.group != info.group {
+        if self.group != ANY_GROUP && self.group != info.group {
             return false;
         }
         if self.resources.is_empty() {

@@ -100,6 +100,48 @@ fn the_first_rule_that_matches_decides() {
 }
 
 #[test]
+fn regression_a_rule_for_all_groups_applies_to_each_group() {
+    let policy = Policy::parse(
+        "
+apiVersion: audit.k8s.io/v1
+kind: Policy
+rules:
+- level: RequestResponse
+  resources:
+  - group: '*'
+    resources: [secrets, deployments, '*/scale']
+- level: Metadata
+  namespaces: [team]
+  resources:
+  - group: '*'
+",
+    )
+    .unwrap();
+    let jane = User::new("jane", [] as [&str; 0]);
+    for (request, level) in [
+        ("GET /api/v1/namespaces/x/secrets/a", Level::RequestResponse),
+        (
+            "POST /apis/apps/v1/namespaces/x/deployments",
+            Level::RequestResponse,
+        ),
+        (
+            "PUT /apis/example.com/v1/namespaces/x/things/a/scale",
+            Level::RequestResponse,
+        ),
+        (
+            "GET /apis/apps/v1/namespaces/x/deployments/a/status",
+            Level::None,
+        ),
+        ("GET /apis/batch/v1/namespaces/team/jobs", Level::Metadata),
+        ("GET /api/v1/namespaces/team/pods", Level::Metadata),
+        ("GET /apis/batch/v1/namespaces/x/jobs", Level::None),
+        ("GET /version", Level::None),
+    ] {
+        check(&policy, &jane, request, level);
+    }
+}
+
+#[test]
 fn policies_are_checked() {
     let with = |rules: &str| {
         Policy::parse(&format!(
@@ -107,6 +149,8 @@ fn policies_are_checked() {
         ))
     };
     assert!(with("{level: Metadata}").is_ok());
+    let path = "{level: None, nonResourceURLs: [/é, '/é*', '*']}";
+    assert!(with(path).is_ok());
     for (rules, why) in [
         ("", "0 rules"),
         ("{level: Everything}", "Everything"),
@@ -122,6 +166,18 @@ fn policies_are_checked() {
         (
             "{level: None, nonResourceURLs: ['/a*b']}",
             "must be the final character",
+        ),
+        (
+            "{level: None, nonResourceURLs: ['/**']}",
+            "must be the final character",
+        ),
+        (
+            "{level: None, resources: [{group: apps/v1}]}",
+            "a lowercase RFC 1123 subdomain",
+        ),
+        (
+            "{level: None, resources: [{group: '*.k8s.io'}]}",
+            "a lowercase RFC 1123 subdomain",
         ),
         (
             "{level: None, resources: [{resourceNames: [a]}]}",
