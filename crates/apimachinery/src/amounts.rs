@@ -19,14 +19,18 @@ pub fn from_json(object: &Value) -> Amounts {
         .collect()
 }
 
-/// Adds to an amount, which stays as it is if it would overflow.
+/// Adds to an amount. Where the sum has too many digits, it is the greater of the two: it must not be as if there were
+/// no second one.
 fn increase(amount: &mut Quantity, more: &Quantity) {
-    if let Some(sum) = amount.checked_add(more) {
-        *amount = sum;
+    let sum = amount.checked_add(more);
+    match sum {
+        Some(sum) => *amount = sum,
+        None if *amount < *more => *amount = more.clone(),
+        None => {}
     }
 }
 
-/// Adds amounts to others. One that would overflow stays as it is.
+/// Adds amounts to others. Of a sum that has too many digits, the greater part counts.
 pub fn add(total: &mut Amounts, more: &Amounts) {
     for (name, amount) in more {
         match total.get_mut(name) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use allot_apimachinery::quantity::Quantity;
-use allot_model::quota::{self, Lookups, Usage};
+use allot_model::quota::{self, FirstClaims, Lookups, Usage};
 use allot_resourceclaim::{allocation, devices_by_class};
 use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim};
@@ -284,6 +284,7 @@ impl Quotas {
             .map(|o| json!(o))
             .collect();
         let mut owners: BTreeMap<String, Value> = BTreeMap::new();
+        let mut first = FirstClaims::default();
         if resource == "resourceclaims" && objects.iter().any(|o| quota::special_owner(o).is_some())
         {
             let pods = ApiResource::erase::<Pod>(&());
@@ -291,10 +292,12 @@ impl Quotas {
                 Api::namespaced_with(self.client.clone(), namespace, &pods);
             let pods = pods.list(&Default::default()).await?.items;
             owners.extend(pods.iter().map(|p| (meta::name(p).to_owned(), json!(p))));
+            objects.iter().for_each(|claim| first.insert(claim));
         }
         let lookups = Lookups {
             extended: &extended,
             pod: &|name| owners.get(name).cloned(),
+            first: &first,
         };
         let limits_allocated = names
             .iter()

@@ -39,11 +39,13 @@ const PLAIN_COUNTS: [&str; 6] = [
     "services",
 ];
 
+/// Adds to an amount. Where the sum has too many digits, the greater one alone is far above every limit.
 fn add(usage: &mut Usage, name: impl Into<String>, amount: Quantity) {
     let entry = usage.entry(name.into()).or_default();
-    if let Some(sum) = entry.checked_add(&amount) {
-        *entry = sum;
-    }
+    *entry = match entry.checked_add(&amount) {
+        Some(sum) => sum,
+        None => amount.max(entry.clone()),
+    };
 }
 
 /// Adds one usage to another.
@@ -60,6 +62,8 @@ pub struct Lookups<'a> {
     pub extended: &'a dyn Fn(&str) -> Option<String>,
     /// A pod in the namespace of the object.
     pub pod: &'a dyn Fn(&str) -> Option<Value>,
+    /// The claims for extended resources in the namespace of the object.
+    pub first: &'a FirstClaims,
 }
 
 /// The amounts by which an object counts in ResourceQuotas, by resource name.
@@ -166,16 +170,53 @@ fn controller(claim: &Value) -> Option<&Value> {
     })
 }
 
+/// The first claim for extended resources of each pod, by creation time and name. What a pod asks for pays for one claim:
+/// until the status of the pod names that claim, it is the first one.
+#[derive(Debug, Clone, Default)]
+pub struct FirstClaims(BTreeMap<String, (String, String)>);
+
+impl FirstClaims {
+    /// Adds a claim that is stored, if it is one for extended resources.
+    pub fn insert(&mut self, claim: &Value) {
+        let Some(owner) = controller(claim) else {
+            return;
+        };
+        let age = age(claim);
+        match self.0.get_mut(owner.text("uid")) {
+            Some(first) if *first <= age => {}
+            Some(first) => *first = age,
+            None => {
+                self.0.insert(owner.text("uid").to_owned(), age);
+            }
+        }
+    }
+
+    fn has_earlier(&self, pod_uid: &str, claim: &Value) -> bool {
+        self.0.get(pod_uid).is_some_and(|first| *first < age(claim))
+    }
+}
+
+/// Orders claims as they were created, and by name within a second.
+fn age(claim: &Value) -> (String, String) {
+    let metadata = claim.at("metadata");
+    let text = |name| metadata.text(name).to_owned();
+    (text("creationTimestamp"), text("name"))
+}
+
 /// The pod's charged usage, for an extended resource claim.
 fn charged_already(claim: &Value, lookups: Lookups<'_>) -> Usage {
     let mut charged = Usage::new();
     let owner = controller(claim);
     let pod = owner.and_then(|o| {
         let pod = (lookups.pod)(o.text("name"))?;
+        let uid = o.text("uid");
         let of_pod = pod.at("status").at("extendedResourceClaimStatus");
-        let other = of_pod.is_object()
-            && of_pod.text("resourceClaimName") != claim.at("metadata").text("name");
-        (pod.at("metadata").text("uid") == o.text("uid") && !other).then_some(pod)
+        let other = if of_pod.is_object() {
+            of_pod.text("resourceClaimName") != claim.at("metadata").text("name")
+        } else {
+            lookups.first.has_earlier(uid, claim)
+        };
+        (pod.at("metadata").text("uid") == uid && !other).then_some(pod)
     });
     if let Some(pod) = pod {
         pods::usage(&pod, &mut charged);
@@ -184,7 +225,8 @@ fn charged_already(claim: &Value, lookups: Lookups<'_>) -> Usage {
 }
 
 fn claim(object: &Value, lookups: Lookups<'_>, usage: &mut Usage) {
-    let mut per_class: BTreeMap<&str, i64> = BTreeMap::new();
+    // A claim can ask for more devices than 64 bits count.
+    let mut per_class = Usage::new();
     for request in object.at("spec").at("devices").list("requests") {
         let mut worst: BTreeMap<&str, i64> = BTreeMap::new();
         if request.has("exactly") {
@@ -198,19 +240,18 @@ fn claim(object: &Value, lookups: Lookups<'_>, usage: &mut Usage) {
             *entry = count.max(*entry);
         }
         for (class, count) in worst {
-            *per_class.entry(class).or_default() += count;
+            add(&mut per_class, class, count.into());
         }
     }
     // By all names that the devices could have been asked for, less what the pod has asked for.
     let charged = charged_already(object, lookups);
     for (class, count) in per_class {
-        add(usage, format!("{class}{DEVICES}"), count.into());
-        let explicit = (lookups.extended)(class).map(|name| format!("requests.{name}"));
+        add(usage, format!("{class}{DEVICES}"), count.clone());
+        let explicit = (lookups.extended)(&class).map(|name| format!("requests.{name}"));
         for name in explicit.into_iter().chain([format!("{IMPLICIT}{class}")]) {
-            let count = Quantity::from(count);
             let rest = match charged.get(&name) {
                 Some(charged) => count.checked_sub(charged),
-                None => Some(count),
+                None => Some(count.clone()),
             };
             if let Some(rest) = rest.filter(|r| *r > Quantity::default()) {
                 add(usage, name, rest);
@@ -299,7 +340,8 @@ pub fn admit(quota: &Value, delta: &Usage) -> Result<Option<Usage>, Exceeded> {
         touched = true;
         let limit = Quantity::from_json(limit).unwrap_or_default();
         let now = used.get(name).cloned().unwrap_or_default();
-        let sum = now.checked_add(more).unwrap_or_else(|| more.clone());
+        let sum = now.checked_add(more);
+        let sum = sum.unwrap_or_else(|| more.clone().max(now.clone()));
         // Reducing the usage is always allowed.
         if more.signum() > 0 && sum > limit {
             requested.insert(name.as_str(), more.to_string());

@@ -7,7 +7,7 @@
 mod coverage;
 
 use allot_apimachinery::Status;
-use allot_model::quota::{self, Lookups, Usage};
+use allot_model::quota::{self, FirstClaims, Lookups, Usage};
 use allot_store::{Error as StoreError, Expect, ListOptions, Write};
 use serde_json::{Value, json};
 
@@ -19,6 +19,7 @@ use coverage::Coverage;
 
 const QUOTAS: &str = "resourcequotas";
 const CLASSES: &str = "resource.k8s.io/deviceclasses";
+const CLAIMS: &str = "resource.k8s.io/resourceclaims";
 /// Attempts when quotas change at the same time; upstream gives up after three.
 const ATTEMPTS: usize = 16;
 
@@ -119,13 +120,20 @@ async fn change(core: &Admission, attributes: &Attributes<'_>, object: &Value) -
         }
     }
     let mut owner = None;
-    if let Some(name) = quota::special_owner(object) {
+    let mut first = FirstClaims::default();
+    if attributes.resource.is("resource.k8s.io", "resourceclaims")
+        && let Some(name) = quota::special_owner(object)
+    {
         let key = format!("{}/{name}", attributes.namespace);
         owner = core.stored("pods", &key).await?;
+        if let Some(pod) = &owner {
+            first = claims_of(core, attributes.namespace, pod).await?;
+        }
     }
     let lookups = Lookups {
         extended: &|class| extended.get(class).cloned(),
         pod: &|_| owner.clone(),
+        first: &first,
     };
     let whole = quota::usage(group, resource, object, lookups);
     let mut more = whole.clone();
@@ -138,6 +146,25 @@ async fn change(core: &Admission, attributes: &Attributes<'_>, object: &Value) -
         }
     }
     Ok(Change { whole, more })
+}
+
+/// The stored claims for the extended resources of a pod.
+async fn claims_of(core: &Admission, namespace: &str, pod: &Value) -> Result<FirstClaims> {
+    let mut first = FirstClaims::default();
+    let prefix = format!("{namespace}/");
+    let options = ListOptions {
+        prefix: &prefix,
+        ..ListOptions::default()
+    };
+    // Most claims are not those of the pod: no need to parse them.
+    let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
+    for entry in core.backend.list(CLAIMS, options).await?.entries {
+        if std::str::from_utf8(&entry.value).is_ok_and(|text| text.contains(uid)) {
+            let claim: Value = serde_json::from_slice(&entry.value).unwrap_or(Value::Null);
+            first.insert(&claim);
+        }
+    }
+    Ok(first)
 }
 
 /// The refusal of a write.

@@ -2,10 +2,13 @@ use serde_json::{Value, json};
 
 use super::*;
 
+static NO_CLAIMS: FirstClaims = FirstClaims(BTreeMap::new());
+
 /// Nothing else is there.
 const NOTHING: Lookups<'static> = Lookups {
     extended: &|_| None,
     pod: &|_| None,
+    first: &NO_CLAIMS,
 };
 
 fn shown(usage: &Usage) -> Vec<String> {
@@ -70,6 +73,7 @@ fn a_claim_for_extended_resources_counts_less_what_its_pod_asks_for() {
         let lookups = Lookups {
             extended: &|_| Some("example.com/gpu".to_owned()),
             pod: &|name| (name == "p").then(|| pod.clone()),
+            ..NOTHING
         };
         let usage = usage("resource.k8s.io", "resourceclaims", &claim, lookups);
         shown(&usage).join(" ")
@@ -100,6 +104,75 @@ fn a_claim_for_extended_resources_counts_less_what_its_pod_asks_for() {
         counted(with("status", json!({"phase": "Succeeded"}))),
         whole
     );
+}
+
+/// A tenant can create claims that look like those which the scheduler creates for a pod.
+#[test]
+fn regression_a_pod_pays_for_one_claim() {
+    let claim = |name: &str, created: &str| {
+        let mut claim = claim_with(json!([{"name": "a",
+            "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}}]));
+        claim["metadata"] = json!({"name": name, "creationTimestamp": created,
+            "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
+            "ownerReferences": [
+                {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": true}]});
+        claim
+    };
+    let pod = |status: Value| {
+        json!({"metadata": {"name": "p", "uid": "u"}, "status": status,
+            "spec": {"containers": [{"resources": {"requests": {"example.com/gpu": "1"}}}]}})
+    };
+    let (early, late) = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z");
+    let claims = [
+        claim("c", late),
+        claim("b", early),
+        claim("a", late),
+        claim("d", early),
+    ];
+    let mut first = FirstClaims::default();
+    claims.iter().for_each(|it| first.insert(it));
+    let free = |status: &Value| -> Vec<&str> {
+        let lookups = Lookups {
+            extended: &|_| Some("example.com/gpu".to_owned()),
+            pod: &|_| Some(pod(status.clone())),
+            first: &first,
+        };
+        let counts = |it: &Value| {
+            usage("resource.k8s.io", "resourceclaims", it, lookups)
+                .contains_key("requests.example.com/gpu")
+        };
+        let free = claims.iter().filter(|it| !counts(it));
+        free.map(|it| it["metadata"]["name"].as_str().unwrap())
+            .collect()
+    };
+    assert_eq!(free(&json!({})), ["b"]);
+    let named = json!({"extendedResourceClaimStatus": {"resourceClaimName": "c"}});
+    assert_eq!(free(&named), ["c"]);
+}
+
+#[test]
+fn regression_more_devices_than_64_bits_are_counted() {
+    let requests = ["a", "b"].map(|name| {
+        json!({"name": name, "exactly":
+            {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": i64::MAX}})
+    });
+    let claim = claim_with(json!(requests));
+    let usage = usage("resource.k8s.io", "resourceclaims", &claim, NOTHING);
+    let devices = &usage["gpu.deviceclass.resource.k8s.io/devices"];
+    assert_eq!(devices.to_string(), "18446744073709551614");
+}
+
+/// A number of thousands of digits cannot be added to others.
+#[test]
+fn regression_amounts_that_are_too_far_apart_count() {
+    let of = |amount: &str| json!({"resources": {"requests": {"cpu": amount}}});
+    let pod = json!({"spec": {"containers": [of("1"), of("1e100000")]}});
+    let usage = usage("", "pods", &pod, NOTHING);
+    let name = "requests.cpu";
+    let quota =
+        json!({"metadata": {"name": "q"}, "status": {"hard": {name: "2"}, "used": {name: "1"}}});
+    assert!(usage[name] > Quantity::from(2));
+    admit(&quota, &usage).unwrap_err();
 }
 
 #[test]

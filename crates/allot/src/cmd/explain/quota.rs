@@ -1,6 +1,6 @@
 //! Whether quotas admit a pod and its claims.
 
-use allot_model::quota::{self, Lookups, Usage};
+use allot_model::quota::{self, FirstClaims, Lookups, Usage};
 use serde_json::{Value, json};
 
 /// The quotas, with the used amounts.
@@ -79,6 +79,7 @@ impl Quotas {
         let lookups = Lookups {
             extended: &extended,
             pod: &|_| None,
+            first: &FirstClaims::default(),
         };
         quota::usage(group, resource, object, lookups)
     }
