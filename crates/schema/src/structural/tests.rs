@@ -109,6 +109,42 @@ fn errors_have_upstreams_texts() {
 }
 
 #[test]
+fn regression_limits_of_floats_have_an_exponent_from_a_million_on() {
+    let schema = Structural::from_json(&json!({
+        "type": "object",
+        "properties": {
+            "most": {"type": "number", "maximum": 1_000_000},
+            "least": {"type": "number", "minimum": 0.00001},
+            "step": {"type": "number", "multipleOf": 1_234_567.5},
+            "whole": {"type": "integer", "maximum": 1_000_000},
+        },
+    }));
+    let check = |value: Value, expected: &str| {
+        let errors: Vec<String> = validate(&value, &schema, &Path::root())
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(errors, [expected], "{value}");
+    };
+    check(
+        json!({"most": 123_456_789.5}),
+        "most: Invalid value: 1.234567895e+08: most in body should be less than or equal to 1e+06",
+    );
+    check(
+        json!({"least": 0.0000025}),
+        "least: Invalid value: 2.5e-06: least in body should be greater than or equal to 1e-05",
+    );
+    check(
+        json!({"step": 0.5}),
+        "step: Invalid value: 0.5: step in body should be a multiple of 1.2345675e+06",
+    );
+    check(
+        json!({"whole": 1_000_001}),
+        "whole: Invalid value: 1000001: whole in body should be less than or equal to 1000000",
+    );
+}
+
+#[test]
 fn what_did_not_change_is_not_checked_again() {
     let schema = gadget();
     let old = json!({"spec":{"size":50,"parts":[{"id":7},{"id":"b"}]}});

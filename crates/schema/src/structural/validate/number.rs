@@ -1,7 +1,7 @@
 //! Limits of numbers. Integers are compared as integers; a limit that is not a value of the type is reported, and compared
 //! as a float.
 
-use allot_apimachinery::field::BadValue;
+use allot_apimachinery::{field::BadValue, strconv::format_float};
 use serde_json::{Number, Value};
 
 use super::{
@@ -29,21 +29,6 @@ pub(super) fn same(value: &Value, allowed: &Value) -> bool {
         },
         _ => value == allowed,
     }
-}
-
-/// A float as `%v` prints it.
-fn shown(number: f64) -> String {
-    let size = number.abs();
-    if size != 0.0 && !(1e-4..1e21).contains(&size) {
-        let text = format!("{number:e}");
-        let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-        let (sign, exponent) = match exponent.strip_prefix('-') {
-            Some(exponent) => ('-', exponent),
-            None => ('+', exponent),
-        };
-        return format!("{digits}e{sign}{exponent:0>2}");
-    }
-    number.to_string()
 }
 
 struct Checked<'a> {
@@ -157,7 +142,7 @@ impl Checked<'_> {
                     self.float / factor
                 };
                 let fits = factor > 0.0 && is_whole(quotient);
-                (fits, shown(factor), BadValue::raw(shown(self.float)))
+                (fits, format_float(factor), BadValue::raw(format_float(self.float)))
             }
         };
         if fits {
@@ -189,7 +174,7 @@ impl Checked<'_> {
             }
             _ => {
                 let order = self.float.partial_cmp(&limit);
-                (order, shown(limit), BadValue::raw(shown(self.float)))
+                (order, format_float(limit), BadValue::raw(format_float(self.float)))
             }
         };
         let beyond = if most {
