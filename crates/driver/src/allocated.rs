@@ -1,5 +1,8 @@
 //! An allocated claim, as a driver sees it while it prepares the claim.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use k8s_openapi::api::resource::v1::{
     AllocationResult, DeviceAllocationConfiguration, DeviceRequestAllocationResult,
 };
@@ -17,6 +20,18 @@ pub struct Claim {
     pub(crate) allocation: AllocationResult,
     pub(crate) object: serde_json::Value,
     pub(crate) journal: Option<Journal>,
+    /// Whether the driver looked where parameters are.
+    pub(crate) read: ParametersRead,
+}
+
+/// Whether a driver has looked at the parameters of a claim; shared by the copies of the claim.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ParametersRead(Arc<AtomicBool>);
+
+impl ParametersRead {
+    fn note(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Claim {
@@ -27,11 +42,13 @@ impl Claim {
 
     /// What the scheduler decided, for all drivers.
     pub fn allocation(&self) -> &AllocationResult {
+        self.read.note();
         &self.allocation
     }
 
     /// The whole object as the API server returned it, in whichever version it serves.
     pub fn object(&self) -> &serde_json::Value {
+        self.read.note();
         &self.object
     }
 
@@ -80,7 +97,34 @@ impl Claim {
     /// The opaque parameters of one driver that apply to a device, in rising priority: those of the class come before
     /// those of the claim. A configuration without requests applies to all; one that names a request applies to its
     /// subrequests too.
+    ///
+    /// A claim with parameters for a driver that never asks for them is refused: they would have no effect.
     pub fn configs<'a>(
+        &'a self,
+        driver: &'a str,
+        result: &'a DeviceRequestAllocationResult,
+    ) -> impl Iterator<Item = &'a serde_json::Value> {
+        self.read.note();
+        self.parameters(driver, result)
+    }
+
+    /// Fails if the claim has parameters that the driver has not asked for.
+    pub(crate) fn check_parameters(&self, driver: &str) -> Result<(), Failure> {
+        let ignored = |result: &&_| self.parameters(driver, result).next().is_some();
+        if self.read.0.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        match self.results(driver).find(ignored) {
+            Some(result) => Err(format!(
+                "the parameters of request {} are not read by the driver {driver}: it takes none",
+                result.request
+            )
+            .into()),
+            None => Ok(()),
+        }
+    }
+
+    fn parameters<'a>(
         &'a self,
         driver: &'a str,
         result: &'a DeviceRequestAllocationResult,

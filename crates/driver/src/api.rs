@@ -130,6 +130,7 @@ impl ResourceApi {
             allocation,
             object,
             journal: None,
+            read: Default::default(),
         })
     }
 

@@ -257,6 +257,7 @@ impl BindingConditions {
             allocation: allocation.clone(),
             object: serde_json::to_value(claim).unwrap_or_default(),
             journal: None,
+            read: Default::default(),
         });
         let device = |result| WaitingDevice {
             claim: Arc::clone(&claim),

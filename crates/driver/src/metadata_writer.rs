@@ -20,7 +20,7 @@ const MAX_FILE_NAME: usize = 255;
 
 /// The pod's name for a claim that was created from a template.
 pub(crate) fn pod_claim_name(claim: &Claim) -> Option<&str> {
-    let annotations = &claim.object()["metadata"]["annotations"];
+    let annotations = &claim.object["metadata"]["annotations"];
     let name = annotations[POD_CLAIM_NAME].as_str();
     name.filter(|name| !name.is_empty())
 }

@@ -149,7 +149,9 @@ impl<D: Driver> Core<D> {
                 let prepared = self.driver.prepare(claim).await?;
                 entry.devices = prepared.devices;
                 entry.begun = false;
-                self.write_files(&entry, true)?;
+                let files = claim
+                    .check_parameters(&self.driver_name)
+                    .and_then(|()| self.write_files(&entry, true));
                 let mut checkpoint = self.checkpoint.lock().await;
                 // State that the driver saved during the call stays unless it returned a newer one.
                 let saved = checkpoint.get(&entry.claim.uid);
@@ -160,6 +162,13 @@ impl<D: Driver> Core<D> {
                     }),
                     None => saved.and_then(|saved| saved.state.clone()),
                 };
+                if let Err(error) = files {
+                    // The driver did its work: `unprepare` needs the state to undo it.
+                    entry.devices = Vec::new();
+                    entry.begun = true;
+                    checkpoint.insert(entry)?;
+                    return Err(error);
+                }
                 checkpoint.insert(entry.clone())?;
                 entry
             }

@@ -27,6 +27,7 @@ fn claim(pod_claim: Option<&str>) -> Claim {
         allocation: Default::default(),
         object: json!({"metadata": {"annotations": annotations}}),
         journal: None,
+        read: Default::default(),
     }
 }
 

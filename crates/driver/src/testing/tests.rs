@@ -263,3 +263,51 @@ async fn regression_sockets_that_are_deleted_are_made_again() {
     node.stop_driver().await;
     assert!(!sockets.iter().any(|socket| socket.exists()));
 }
+
+/// Takes no parameters, as the driver of the crate's documentation, and refuses what it cannot write.
+struct Plain(tokio::sync::mpsc::UnboundedSender<String>);
+
+impl Driver for Plain {
+    async fn prepare(&self, claim: &Claim) -> Result<Prepared, Failure> {
+        let devices = claim.results(DRIVER).map(PreparedDevice::from_result);
+        devices.collect::<Prepared>().with_state(&"created")
+    }
+
+    async fn unprepare(&self, claim: &PreparedClaim) -> Result<(), Failure> {
+        let _ = self.0.send(format!("{:?}", claim.state::<String>()?));
+        Ok(())
+    }
+}
+
+/// They had no effect and no error; `config-wrong-kind` of the conformance kit failed for every driver without parameters.
+#[tokio::test]
+async fn regression_parameters_that_a_driver_does_not_read_are_refused() {
+    let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    let mut node = TestNode::start().await.unwrap();
+    let start = move |environment: Environment| {
+        let builder = environment.builder(DRIVER, Plain(told.clone()));
+        async move {
+            let plugin = builder.start().await?;
+            let device = Device {
+                name: "led-0".into(),
+                ..Device::default()
+            };
+            plugin.publish(Resources::pool(&environment.node_name, Pool::new([device])))?;
+            Ok::<_, Error>(plugin)
+        }
+    };
+    node.run(start).await.unwrap();
+    let parameters = json!({"apiVersion": "leds.example.com/v1", "kind": "Led"});
+    let of_claim = TestClaim::new("led-0").parameters(parameters.clone());
+    let of_class = TestClaim::new("led-0").class_parameters(parameters);
+    for claim in [of_claim, of_class] {
+        let claim = node.create(&claim).unwrap();
+        let refused = node.prepare_again(&claim).await.unwrap_err().to_string();
+        let text = "parameters of request device are not read by the driver leds.example.com";
+        assert!(refused.contains(text), "{refused}");
+        // What the driver created is not forgotten, and the device is free for the next claim.
+        node.unprepare(&claim).await.unwrap();
+        assert_eq!(heard.recv().await.unwrap(), r#"Some("created")"#);
+    }
+    node.prepare(TestClaim::new("led-0")).await.unwrap();
+}
