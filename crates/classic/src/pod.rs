@@ -27,7 +27,7 @@ pub use post_filter::Deallocation;
 /// Why a pod waits after its specification was published; upstream's text.
 pub const WAITING: &str = "waiting for resource driver";
 /// Why a pod waits when there is nothing to publish; upstream's text.
-pub const WAITING_FOR_INFORMATION: &str = "waiting for resource driver to provide information";
+const WAITING_FOR_INFORMATION: &str = "waiting for resource driver to provide information";
 const EXCLUDED: &str = "excluded by resource class node filter";
 const UNSUITABLE: &str = "resourceclaim cannot be allocated for the node (unsuitable)";
 

@@ -138,7 +138,7 @@ impl Controller {
 
     /// The controllers for a cluster that has a kube-controller-manager. The first three replace
     /// upstream's, which must be disabled there.
-    pub fn is_dra(self) -> bool {
+    fn is_dra(self) -> bool {
         matches!(
             self,
             C::ResourceClaim

@@ -95,13 +95,6 @@ impl Storage {
         assumed.push((pod.clone(), node.clone()));
     }
 
-    /// Whether a decision about the volumes of a pod is assumed.
-    pub fn has_assumed(&self, pod: &Uid) -> bool {
-        let nodes = self.assumed_nodes.values().flatten().map(|(p, _)| p);
-        let volumes = self.assumed_volumes.values().flatten().map(|(p, _)| p);
-        nodes.chain(volumes).any(|p| p == pod)
-    }
-
     /// Drops the assumed decisions of a pod.
     pub fn forget(&mut self, pod: &Uid) {
         fn forget_pod<K, T>(assumed: &mut FxHashMap<K, Vec<(Uid, T)>>, pod: &Uid) {

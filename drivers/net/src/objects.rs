@@ -49,8 +49,6 @@ pub fn attachment_definitions() -> ApiResource {
 pub type MultusConfig = Object<MultusConfigSpec, Value>;
 /// Addresses for pods.
 pub type IpPool = Object<IpPoolSpec, IpPoolStatus>;
-/// The parameters of a claim.
-pub type ClaimParameter = Object<ClaimParameterSpec, Value>;
 
 /// Namespace and name of a network.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -16,7 +16,7 @@ use super::slim;
 use crate::Error;
 
 /// The manager name in managedFields.
-pub const FIELD_MANAGER: &str = "allot-controllers";
+const FIELD_MANAGER: &str = "allot-controllers";
 
 /// The target of a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

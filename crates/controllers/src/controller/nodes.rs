@@ -75,7 +75,7 @@ fn term_matches(term: &NodeSelectorTerm, name: &str, labels: &BTreeMap<String, S
 }
 
 /// Whether a node selector selects the node: one of its terms matches.
-pub fn selector_matches(selector: &NodeSelector, node: &Node) -> bool {
+fn selector_matches(selector: &NodeSelector, node: &Node) -> bool {
     let empty = BTreeMap::new();
     let labels = node.metadata.labels.as_ref().unwrap_or(&empty);
     selector

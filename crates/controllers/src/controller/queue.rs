@@ -124,7 +124,7 @@ impl<T: QueueKey> Queue<T> {
     }
 
     /// Adds a key after a failure, later with each failure in a row.
-    pub fn add_rate_limited(&self, key: T) {
+    fn add_rate_limited(&self, key: T) {
         let failures = {
             let mut state = self.0.state.lock();
             let n = state.failures.entry(key.clone()).or_insert(0);

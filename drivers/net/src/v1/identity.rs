@@ -147,7 +147,7 @@ impl Identity {
 
     /// Whether a link in the namespace of a pod may be this interface; `node` has the links of the node. If the identity is
     /// not global, only the kind of the link is compared.
-    pub fn is_in_pod(&self, link: &Link, node: &[Link]) -> bool {
+    fn is_in_pod(&self, link: &Link, node: &[Link]) -> bool {
         match self {
             Self::Hardware { .. } => self.is_port(link),
             Self::Virtual { kind, peer, .. } => {
