@@ -17,7 +17,7 @@ pub fn run() -> Result<bool> {
         .status()?
         .success()
     {
-        println!("check: cargo fmt --all mends the above");
+        println!("check: cargo fmt --all fixes the above");
         return Ok(false);
     }
     if !tidy::run() {

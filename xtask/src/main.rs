@@ -15,9 +15,9 @@ const USAGE: &str = "usage: cargo xtask COMMAND
 
   test [OPTIONS] [-- FILTER...]   builds and runs the tests; what fails runs again alone, once
                                   OPTIONS are those of `cargo test`: -p CRATE, --test NAME, --lib, --release
-  check                           formatting, tidy, and lints and unit tests of the crates that differ from HEAD's parent
-  tidy                            the invariants of docs/ARCHITECTURE.md that a reader of text can check, and that documents
-                                  name files that exist
+  check                           formatting, tidy, and lints and unit tests of the crates that differ from the main branch
+  tidy                            the invariants of docs/ARCHITECTURE.md that a reader of text can check, and that the files,
+                                  Rust paths and tests that documents name exist
   instructions [--record]         the instructions of each hot path beside tests/paths/instructions.txt, counted by valgrind;
                                   fails if one of them needs 5 % more than is recorded there
   image [OPTIONS]                 a container image as an OCI layout, with its bill of materials; no container engine

@@ -2,6 +2,7 @@
 
 mod circles;
 mod docs;
+mod names;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};

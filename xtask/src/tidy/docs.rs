@@ -1,8 +1,10 @@
 //! Documents name files of the repository: each link without a scheme, and each path in code style that begins with a
-//! directory of the repository, leads to one.
+//! directory of the repository, leads to one. What they name of the code is in [`names`](super::names).
 
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use super::names::Names;
 
 /// Directories whose names begin a path in code style.
 const DIRECTORIES: &[&str] = &[
@@ -11,6 +13,7 @@ const DIRECTORIES: &[&str] = &[
 
 /// Looks at every document.
 pub(super) fn check(root: &Path, findings: &mut Vec<String>) {
+    let mut named = Names::default();
     for document in documents(root) {
         let Ok(text) = fs::read_to_string(&document) else {
             continue;
@@ -25,7 +28,28 @@ pub(super) fn check(root: &Path, findings: &mut Vec<String>) {
                 shown.display()
             ));
         }
+        for code in code(&text) {
+            named.add(&shown.display().to_string(), code);
+        }
     }
+    named.check(&files(root), findings);
+}
+
+/// All files below the directories of the repository, without what is built or installed there.
+fn files(root: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut open: Vec<PathBuf> = DIRECTORIES.iter().map(|name| root.join(name)).collect();
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            let path = entry.path();
+            match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                true if path.ends_with("node_modules") || path.ends_with("target") => {}
+                true => open.push(path),
+                false => found.push(path),
+            }
+        }
+    }
+    found
 }
 
 /// The documents of the repository, its directories and its crates.
@@ -69,19 +93,28 @@ fn links(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+/// What a document has in code style within its lines; blocks of code are not.
+fn code(text: &str) -> impl Iterator<Item = &str> {
+    let mut block = false;
+    let lines = text.lines().filter(move |line| {
+        let fence = line.trim_start().starts_with("```");
+        block ^= fence;
+        !block && !fence
+    });
+    lines.flat_map(|line| line.split('`').skip(1).step_by(2))
+}
+
 /// Paths in code style; those with a placeholder or a pattern are none.
 fn paths(text: &str) -> impl Iterator<Item = &str> {
-    text.lines()
-        .flat_map(|line| line.split('`').skip(1).step_by(2))
-        .filter(|code| {
-            let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
-            let placeholder = code.contains("NAME") || code.contains("KIND");
-            let first = code.split('/').next().unwrap_or_default();
-            code.contains('/')
-                && code.chars().all(plain)
-                && !placeholder
-                && DIRECTORIES.contains(&first)
-        })
+    code(text).filter(|code| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+        let placeholder = code.contains("NAME") || code.contains("KIND");
+        let first = code.split('/').next().unwrap_or_default();
+        code.contains('/')
+            && code.chars().all(plain)
+            && !placeholder
+            && DIRECTORIES.contains(&first)
+    })
 }
 
 #[cfg(test)]
