@@ -197,11 +197,10 @@ async fn one(
         {
             return Err(VolumeError::HugePages);
         }
-        make_dir(&path, 0o777)?;
+        make_empty(&path, group(contents.downward.pod))?;
         if memory::is_wanted(empty) {
             contents.memory(volume, empty, &path)?;
         }
-        give(&path, group(contents.downward.pod), false)?;
         return Ok(path);
     }
     if !content::comes_from_api(volume) {
@@ -274,6 +273,20 @@ fn change_group(path: &Path, group: u32, deep: bool) -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Creates the directory of an `emptyDir`, for any user that the containers have. Afterwards it is the containers': permissions that
+/// they have changed stay as they are when the volume is prepared again, such as by the next agent.
+fn make_empty(path: &Path, group: Option<u32>) -> Result<(), PathError> {
+    if fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()) {
+        return Ok(());
+    }
+    // It gets its name when it is complete. Names of volumes have no dots.
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let incomplete = path.with_file_name(format!(".{name}.new"));
+    make_dir(&incomplete, 0o777)?;
+    give(&incomplete, group, false)?;
+    fs::rename(&incomplete, path).at(path)
 }
 
 fn make_dir(path: &Path, mode: u32) -> Result<(), PathError> {

@@ -1,5 +1,6 @@
 //! Volumes in memory: `emptyDir` volumes with a size that the kernel enforces, and those with private keys.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -34,10 +35,13 @@ pub(super) fn prepare(
     }
     let all = [limit(volume), of_containers(pod), Some(memory)];
     let size = all.into_iter().flatten().filter(|size| *size > 0).min();
-    let options = match size {
-        Some(size) => format!("mode=0777,size={size}"),
+    let mut options = match super::group(pod) {
+        Some(group) => format!("mode={:o},gid={group}", 0o777 | super::GROUP.0),
         None => "mode=0777".to_owned(),
     };
+    if let Some(size) = size {
+        let _ = write!(options, ",size={size}");
+    }
     mount_on(path, &options)
 }
 

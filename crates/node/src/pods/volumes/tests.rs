@@ -101,3 +101,20 @@ fn variables_do_not_lead_sub_paths_out() {
     // The whole volume, as with a kubelet.
     check("$(A)", "", Ok(None));
 }
+
+/// The attack: a container keeps others of its pod out of its volume, and waits until the agent was restarted. When a container started
+/// again, or an ephemeral one was added, every user could enter the volume.
+#[test]
+fn regression_volumes_keep_the_permissions_that_containers_gave_them() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("volumes/v");
+    let mode = || fs::metadata(&path).expect("a volume").permissions().mode() & 0o7777;
+    let group = rustix::process::geteuid().is_root().then_some(1234);
+    make_empty(&path, group).expect("made");
+    assert_eq!(mode(), if group.is_some() { 0o2777 } else { 0o777 });
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).expect("changed");
+    make_empty(&path, group).expect("there");
+    assert_eq!(mode(), 0o700);
+    let names = fs::read_dir(directory.path().join("volumes")).expect("a directory");
+    assert_eq!(names.count(), 1);
+}
