@@ -150,10 +150,13 @@ impl FieldManager<'_> {
     }
 
     fn check_config(&self, config: &Value) -> Result<(), Error> {
-        let found = (
-            config["apiVersion"].as_str().unwrap_or_default(),
-            config["kind"].as_str().unwrap_or_default(),
-        );
+        let version = config["apiVersion"].as_str().unwrap_or_default();
+        let kind = config["kind"].as_str().unwrap_or_default();
+        // A version of the core group can be written without a group; a version that cannot be parsed hides the kind as well.
+        let found = match version.matches('/').count() {
+            0 | 1 => (version.strip_prefix('/').unwrap_or(version), kind),
+            _ => ("", ""),
+        };
         if config["metadata"]["managedFields"].is_array() {
             return Err(Error::BadRequest(
                 "metadata.managedFields must be nil".to_owned(),

@@ -3,9 +3,10 @@
 use allot_apimachinery::Status;
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::gvk::GroupKind;
+use allot_apimachinery::quote::quote;
 use serde_json::{Value, json};
 
-use super::body::claimed_type;
+use super::body::TypeMeta;
 use super::media_type::{content_type, is_known_format, patch_type, unknown_format};
 use super::patch;
 use crate::context::{Call, FieldValidation};
@@ -262,35 +263,37 @@ fn from_query(query: &Query) -> Result<Value> {
 
 fn from_body(body: &[u8]) -> Result<Value> {
     // Go clients send the options in the encoding of the objects; no JSON text starts like protobuf.
-    let value = if crate::protobuf::is_protobuf(body) {
-        crate::protobuf::decode(body).map_err(|error| ApiError::bad_request(error.to_string()))
+    let (value, claimed) = if crate::protobuf::is_protobuf(body) {
+        let value = crate::protobuf::decode(body)
+            .map_err(|error| ApiError::bad_request(error.to_string()))?;
+        let claimed = TypeMeta::of_value(&value);
+        (value, claimed)
     } else {
-        from_json(body)
-    }?;
+        (from_json(body)?, TypeMeta::of_text(body))
+    };
     let value = if value.is_null() {
         Value::Object(serde_json::Map::new())
     } else {
         value
     };
     // A body without kind contains DeleteOptions.
-    let mut named = value.clone();
-    if named["kind"].is_null() || named["kind"] == "" {
-        let plain = matches!(named, Value::Object(_));
-        if plain {
-            named["kind"] = "DeleteOptions".into();
-        }
-    }
-    let (version, kind) = claimed_type(&named, body).map_err(ApiError::bad_request)?;
-    // Upstream has the kind in every version: clients send it in that of the object (controller-runtime does).
-    if kind != "DeleteOptions" {
-        let version = if version.is_empty() {
-            "meta.k8s.io/v1"
-        } else {
-            &version
-        };
+    let claimed = claimed.map_err(ApiError::bad_request)?.or(&TypeMeta {
+        api_version: "meta.k8s.io/v1".to_owned(),
+        kind: "DeleteOptions".to_owned(),
+    });
+    if claimed.api_version.ends_with('/') {
         return Err(ApiError::bad_request(format!(
-            "no kind \"{kind}\" is registered for version \"{version}\" in scheme \
-             \"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27\""
+            "Object 'apiVersion' is missing in '{}'",
+            String::from_utf8_lossy(body)
+        )));
+    }
+    // Upstream has the kind in every version: clients send it in that of the object (controller-runtime does).
+    if claimed.kind != "DeleteOptions" {
+        return Err(ApiError::bad_request(format!(
+            "no kind {} is registered for version {} in scheme \
+             \"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27\"",
+            quote(&claimed.kind),
+            quote(&claimed.api_version)
         )));
     }
     let Some(schema) = allot_schema::types::lookup("", "v1", "DeleteOptions") else {

@@ -6,7 +6,7 @@ use allot_apimachinery::gvk::GroupKind;
 use allot_schema::{decode, types};
 use serde_json::Value;
 
-use super::super::body::{claimed_type, internal_package, is_registered, not_registered, untyped};
+use super::super::body::{TypeMeta, internal_package, is_registered, not_registered};
 use crate::context::Call;
 use crate::error::{ApiError, Result};
 use crate::object::{split_api_version, text};
@@ -21,8 +21,8 @@ pub(super) fn decode_patched(
     strict: &[String],
     shown: &dyn Fn() -> String,
 ) -> Result<Value> {
-    if let Some(error) = untyped(&value).filter(|_| call.resource.custom.is_none()) {
-        return Err(refused(&shown(), &error));
+    if call.resource.custom.is_none() {
+        TypeMeta::of_value(&value).map_err(|error| refused(&shown(), &error))?;
     }
     // A patch that changes the kind of the object is validated as that kind first, as by upstream's decoder.
     let (group, version) = split_api_version(text(&value, &["apiVersion"]));
@@ -61,14 +61,14 @@ pub(super) fn decode_patched(
     let (mut value, warnings) = match (&call.resource.custom, schema) {
         (Some(custom), _) => {
             let mut value = value;
-            claimed_type(&value, &[]).map_err(|_| {
+            let claimed = TypeMeta::of_value(&value).map_err(|error| refused(&shown(), &error))?;
+            if claimed.kind.is_empty() {
                 // The message shows the value that lacks the field, which is the whole object.
                 let shown = shown();
-                let error = claimed_type(&value, shown.as_bytes())
-                    .err()
-                    .unwrap_or_default();
-                refused(&shown, &error)
-            })?;
+                claimed
+                    .with_kind(shown.as_bytes())
+                    .map_err(|error| refused(&shown, &error))?;
+            }
             let unknown = custom
                 .read(&mut value)
                 .map_err(|error| refused(&shown(), &error))?;
