@@ -133,6 +133,21 @@ pub(crate) fn one_of(
     }
 }
 
+/// A value that is a pointer upstream must be one of the supported ones, and an empty string is not; `required` forbids
+/// to leave it out.
+pub(crate) fn one_of_set(
+    value: &Value,
+    supported: &[&str],
+    required: bool,
+    path: &Path,
+    errors: &mut ErrorList,
+) {
+    match value.as_str() {
+        Some("") => errors.push(Error::not_supported(path, "", supported)),
+        value => one_of(value.unwrap_or_default(), supported, required, path, errors),
+    }
+}
+
 /// The number is not negative.
 pub(crate) fn not_negative(value: &Value, path: &Path, errors: &mut ErrorList) {
     if let Some(number) = value.as_i64().filter(|number| *number < 0) {

@@ -106,6 +106,13 @@ fn set(map: &mut Object, key: &str, value: impl Into<Value>) {
     }
 }
 
+/// Sets a field that is absent or null: upstream's type is a pointer, to which an empty string is a value.
+fn set_absent(map: &mut Object, key: &str, value: impl Into<Value>) {
+    if map.get(key).is_none_or(Value::is_null) {
+        map.insert(key.to_owned(), value.into());
+    }
+}
+
 /// The object under a key, made where it is absent.
 fn child<'a>(map: &'a mut Object, key: &str) -> Option<&'a mut Object> {
     if map.get(key).is_none_or(Value::is_null) {
@@ -146,9 +153,9 @@ fn rule(name: &str, map: &mut Object) {
         "core.v1.ObjectFieldSelector" => set(map, "apiVersion", "v1"),
         "core.v1.PersistentVolumeSpec" => {
             set(map, "persistentVolumeReclaimPolicy", "Retain");
-            set(map, "volumeMode", "Filesystem");
+            set_absent(map, "volumeMode", "Filesystem");
         }
-        "core.v1.PersistentVolumeClaimSpec" => set(map, "volumeMode", "Filesystem"),
+        "core.v1.PersistentVolumeClaimSpec" => set_absent(map, "volumeMode", "Filesystem"),
         "core.v1.PersistentVolume" | "core.v1.PersistentVolumeClaim" => {
             if let Some(status) = child(map, "status") {
                 set(status, "phase", "Pending");
@@ -157,23 +164,25 @@ fn rule(name: &str, map: &mut Object) {
         "core.v1.EndpointPort" => set(map, "protocol", "TCP"),
         "core.v1.LimitRangeItem" => core::limit_range_item(map),
         "networking.v1.NetworkPolicySpec" => core::network_policy(map),
-        "networking.v1.NetworkPolicyPort" => set(map, "protocol", "TCP"),
-        "networking.v1.IngressClassParametersReference" => set(map, "scope", "Cluster"),
+        "networking.v1.NetworkPolicyPort" => set_absent(map, "protocol", "TCP"),
+        "networking.v1.IngressClassParametersReference" => set_absent(map, "scope", "Cluster"),
         "discovery.v1.EndpointPort" => {
             if !map.contains_key("name") {
                 map.insert("name".to_owned(), "".into());
             }
-            set(map, "protocol", "TCP");
+            set_absent(map, "protocol", "TCP");
         }
         "batch.v1.CronJobSpec" => apps::cron_job(map),
         "autoscaling.v1.HorizontalPodAutoscalerSpec" => set(map, "minReplicas", 1),
         "autoscaling.v2.HorizontalPodAutoscalerSpec" => apps::autoscaler(map),
         "rbac.v1.RoleRef" => set(map, "apiGroup", "rbac.authorization.k8s.io"),
         "rbac.v1.Subject" => core::subject(map),
-        "scheduling.v1.PriorityClass" => set(map, "preemptionPolicy", "PreemptLowerPriority"),
+        "scheduling.v1.PriorityClass" => {
+            set_absent(map, "preemptionPolicy", "PreemptLowerPriority")
+        }
         "storage.v1.StorageClass" => {
-            set(map, "reclaimPolicy", "Delete");
-            set(map, "volumeBindingMode", "Immediate");
+            set_absent(map, "reclaimPolicy", "Delete");
+            set_absent(map, "volumeBindingMode", "Immediate");
         }
         "storage.v1.CSIDriverSpec" => core::csi_driver(map),
         "flowcontrol.v1.FlowSchemaSpec" if map.get("matchingPrecedence").is_none_or(is_zero) => {

@@ -4,7 +4,7 @@ use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::{Quantity, names};
 use serde_json::Value;
 
-use super::{label_selector, list, one_of, quantity, rule, text};
+use super::{label_selector, list, one_of_set, quantity, rule, text};
 
 const MODES: [&str; 4] = [
     "ReadOnlyMany",
@@ -57,7 +57,7 @@ pub(crate) fn claim_spec(spec: &Value, path: &Path, errors: &mut ErrorList) {
     }
     let modes = ["Block", "Filesystem"];
     let at = path.child("volumeMode");
-    one_of(text(spec, "volumeMode"), &modes, false, &at, errors);
+    one_of_set(&spec["volumeMode"], &modes, false, &at, errors);
     for key in ["dataSource", "dataSourceRef"] {
         if spec[key].is_object() {
             data_source(&spec[key], &path.child(key), errors);

@@ -129,10 +129,12 @@ pub(crate) fn unknown_strategy(kind: &str, rolling: &Value) -> BadValue {
     ))
 }
 
-/// The number in a number or percentage, 0 if it is neither.
+/// The number in a number or percentage, 0 if it is neither. A number in a string counts here, though it is not valid.
 pub(crate) fn amount(value: &Value) -> i64 {
     match value {
-        Value::String(text) => percentage(text).unwrap_or_default(),
+        Value::String(text) => percentage(text)
+            .or_else(|| text.parse().ok())
+            .unwrap_or_default(),
         value => value.as_i64().unwrap_or_default(),
     }
 }

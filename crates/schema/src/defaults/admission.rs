@@ -1,29 +1,29 @@
 //! Admission webhooks and policies.
 
-use super::{Object, child, set};
+use super::{Object, child, set, set_absent};
 
 pub(super) fn rule(name: &str, map: &mut Object) {
     if name == "admissionregistration.v1alpha1.ParamRef" {
-        set(map, "parameterNotFoundAction", "Deny");
+        set_absent(map, "parameterNotFoundAction", "Deny");
     }
     match name.rsplit('.').next().unwrap_or_default() {
         kind @ ("ValidatingWebhook" | "MutatingWebhook") => {
-            set(map, "failurePolicy", "Fail");
-            set(map, "matchPolicy", "Equivalent");
+            set_absent(map, "failurePolicy", "Fail");
+            set_absent(map, "matchPolicy", "Equivalent");
             child(map, "namespaceSelector");
             child(map, "objectSelector");
             set(map, "timeoutSeconds", 10);
             if kind == "MutatingWebhook" {
-                set(map, "reinvocationPolicy", "Never");
+                set_absent(map, "reinvocationPolicy", "Never");
             }
         }
-        "RuleWithOperations" | "NamedRuleWithOperations" => set(map, "scope", "*"),
+        "RuleWithOperations" | "NamedRuleWithOperations" => set_absent(map, "scope", "*"),
         "ServiceReference" => set(map, "port", 443),
         "ValidatingAdmissionPolicySpec" | "MutatingAdmissionPolicySpec" => {
-            set(map, "failurePolicy", "Fail");
+            set_absent(map, "failurePolicy", "Fail");
         }
         "MatchResources" => {
-            set(map, "matchPolicy", "Equivalent");
+            set_absent(map, "matchPolicy", "Equivalent");
             child(map, "namespaceSelector");
             child(map, "objectSelector");
         }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Object, child, is_zero, set, text};
+use super::{Object, child, is_zero, set, set_absent, text};
 
 fn spec(map: &mut Object) -> Option<&mut Object> {
     child(map, "spec")
@@ -16,8 +16,8 @@ pub(super) fn deployment(map: &mut Object) {
         if text(strategy, "type") == "RollingUpdate"
             && let Some(rolling) = child(strategy, "rollingUpdate")
         {
-            set(rolling, "maxUnavailable", "25%");
-            set(rolling, "maxSurge", "25%");
+            set_absent(rolling, "maxUnavailable", "25%");
+            set_absent(rolling, "maxSurge", "25%");
         }
     }
     set(spec, "revisionHistoryLimit", 10);
@@ -31,8 +31,8 @@ pub(super) fn daemon_set(map: &mut Object) {
         if text(strategy, "type") == "RollingUpdate"
             && let Some(rolling) = child(strategy, "rollingUpdate")
         {
-            set(rolling, "maxUnavailable", 1);
-            set(rolling, "maxSurge", 0);
+            set_absent(rolling, "maxUnavailable", 1);
+            set_absent(rolling, "maxSurge", 0);
         }
     }
     set(spec, "revisionHistoryLimit", 10);
@@ -102,12 +102,12 @@ pub(super) fn job(map: &mut Object) {
         i32::MAX
     };
     set(spec, "backoffLimit", limit);
-    set(spec, "completionMode", "NonIndexed");
+    set_absent(spec, "completionMode", "NonIndexed");
     set(spec, "suspend", false);
     let with_policy = spec
         .get("podFailurePolicy")
         .is_some_and(|policy| !policy.is_null());
-    set(
+    set_absent(
         spec,
         "podReplacementPolicy",
         if with_policy {
@@ -157,7 +157,7 @@ pub(super) fn autoscaler(map: &mut Object) {
         return;
     };
     if let Some(up) = child(behavior, "scaleUp") {
-        set(up, "selectPolicy", "Max");
+        set_absent(up, "selectPolicy", "Max");
         set(up, "stabilizationWindowSeconds", 0);
         if up.get("policies").is_none_or(Value::is_null) {
             up.insert(
@@ -167,7 +167,7 @@ pub(super) fn autoscaler(map: &mut Object) {
         }
     }
     if let Some(down) = child(behavior, "scaleDown") {
-        set(down, "selectPolicy", "Max");
+        set_absent(down, "selectPolicy", "Max");
         if down.get("policies").is_none_or(Value::is_null) {
             down.insert(
                 "policies".to_owned(),

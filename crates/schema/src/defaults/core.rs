@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use serde_json::{Value, json};
 
-use super::{Object, child, is_zero, set, text};
+use super::{Object, child, is_zero, set, set_absent, text};
 
 /// Clear text in `stringData` is written into `data`.
 pub(super) fn secret(map: &mut Object) {
@@ -154,7 +154,7 @@ pub(super) fn service(map: &mut Object) {
         set(spec, "externalTrafficPolicy", "Cluster");
     }
     if matches!(kind.as_str(), "NodePort" | "LoadBalancer" | "ClusterIP") {
-        set(spec, "internalTrafficPolicy", "Cluster");
+        set_absent(spec, "internalTrafficPolicy", "Cluster");
     }
     if kind != "LoadBalancer" {
         return;
@@ -166,9 +166,8 @@ pub(super) fn service(map: &mut Object) {
     for ingress in ingress.and_then(Value::as_array_mut).into_iter().flatten() {
         if let Value::Object(ingress) = ingress
             && !text(ingress, "ip").is_empty()
-            && ingress.get("ipMode").is_none_or(Value::is_null)
         {
-            ingress.insert("ipMode".to_owned(), "VIP".into());
+            set_absent(ingress, "ipMode", "VIP");
         }
     }
 }
@@ -224,10 +223,7 @@ pub(super) fn csi_driver(map: &mut Object) {
     set(map, "attachRequired", true);
     set(map, "podInfoOnMount", false);
     set(map, "storageCapacity", false);
-    // An empty name is one.
-    if map.get("fsGroupPolicy").is_none_or(Value::is_null) {
-        map.insert("fsGroupPolicy".to_owned(), "ReadWriteOnceWithFSType".into());
-    }
+    set_absent(map, "fsGroupPolicy", "ReadWriteOnceWithFSType");
     set(map, "requiresRepublish", false);
     set(map, "seLinuxMount", false);
     if map.get("volumeLifecycleModes").is_none_or(is_zero) {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::match_rules;
 use crate::expression::{Compiler, Expression, ResultType};
-use crate::validate::{label_selector, list, one_of, rule, text};
+use crate::validate::{label_selector, list, one_of_set, rule, text};
 
 /// The values of `failurePolicy`.
 pub(super) const FAILURE_POLICIES: [&str; 2] = ["Fail", "Ignore"];
@@ -19,8 +19,8 @@ const MAX_CONDITIONS: usize = 64;
 /// Which requests a policy or binding is about.
 pub(super) fn match_resources(value: &Value, path: &Path, errors: &mut ErrorList) {
     let at = path.child("matchPolicy");
-    one_of(
-        text(value, "matchPolicy"),
+    one_of_set(
+        &value["matchPolicy"],
         &match_rules::MATCH_POLICIES,
         true,
         &at,

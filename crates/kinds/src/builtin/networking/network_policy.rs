@@ -11,7 +11,7 @@ use crate::registry::{Builtin, Generation, Rules};
 use crate::table::age;
 use crate::table::format::{self, name};
 use crate::validate::ip::{self, range_warnings};
-use crate::validate::{label_selector, list, one_of, rule, text, volume};
+use crate::validate::{label_selector, list, one_of_set, rule, text, volume};
 use crate::warnings::addresses;
 
 pub(super) static NETWORK_POLICY: Builtin = Builtin {
@@ -61,9 +61,9 @@ fn validate(object: &Value, errors: &mut ErrorList) {
 }
 
 fn policy_port(port: &Value, path: &Path, errors: &mut ErrorList) {
-    let protocol = text(port, "protocol");
+    let protocol = &port["protocol"];
     let known = ["TCP", "UDP", "SCTP"];
-    one_of(protocol, &known, false, &path.child("protocol"), errors);
+    one_of_set(protocol, &known, false, &path.child("protocol"), errors);
     let end = port["endPort"].as_i64();
     match &port["port"] {
         Value::Null => {

@@ -10,7 +10,7 @@ use super::STORAGE;
 use crate::object::{self, items, meta};
 use crate::registry::{Builtin, Rules};
 use crate::table::age;
-use crate::validate::{IMMUTABLE, entries, one_of, rule, text};
+use crate::validate::{IMMUTABLE, entries, one_of, one_of_set, rule, text};
 use crate::warnings::pod::deprecated_label;
 
 pub(super) static STORAGE_CLASS: Builtin = Builtin {
@@ -97,8 +97,8 @@ fn validate(object: &Value, errors: &mut ErrorList) {
         errors,
     );
     let modes = ["Immediate", "WaitForFirstConsumer"];
-    one_of(
-        text(object, "volumeBindingMode"),
+    one_of_set(
+        &object["volumeBindingMode"],
         &modes,
         true,
         &Path::new("volumeBindingMode"),

@@ -11,7 +11,7 @@ use crate::builtin::admissionregistration::matching::{
 };
 use crate::expression::Compiler;
 use crate::object::split_api_version;
-use crate::validate::{list, one_of, text};
+use crate::validate::{list, one_of_set, text};
 
 /// Validates a validating policy; `old` is the object before an update.
 pub(super) fn validate(object: &Value, old: Option<&Value>, errors: &mut ErrorList) {
@@ -52,9 +52,8 @@ pub(super) fn definition(
 ) -> Compiler {
     let path = Path::new("spec");
     let has_params = spec["paramKind"].is_object();
-    let failure = text(spec, "failurePolicy");
     let at = path.child("failurePolicy");
-    one_of(failure, &FAILURE_POLICIES, true, &at, errors);
+    one_of_set(&spec["failurePolicy"], &FAILURE_POLICIES, true, &at, errors);
     if has_params {
         param_kind(&spec["paramKind"], &path.child("paramKind"), errors);
     }

@@ -10,7 +10,7 @@ use crate::builtin::admissionregistration::match_rules;
 use crate::builtin::admissionregistration::matching::{
     FAILURE_POLICIES, REINVOCATION_POLICIES, match_conditions,
 };
-use crate::validate::{label_selector, list, one_of, rule, text};
+use crate::validate::{label_selector, list, one_of, one_of_set, rule, text};
 
 /// Versions of the review that a server can send.
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
@@ -96,7 +96,7 @@ fn webhook(hook: &Value, lenient: &RatchetedErrors, path: &Path, errors: &mut Er
         ("failurePolicy", FAILURE_POLICIES),
         ("matchPolicy", match_rules::MATCH_POLICIES),
     ] {
-        one_of(text(hook, key), &supported, false, &path.child(key), errors);
+        one_of_set(&hook[key], &supported, false, &path.child(key), errors);
     }
     let allowed = if lenient.side_effects {
         &SIDE_EFFECTS[..]
@@ -125,8 +125,8 @@ fn webhook(hook: &Value, lenient: &RatchetedErrors, path: &Path, errors: &mut Er
         }
     }
     let at = path.child("reinvocationPolicy");
-    one_of(
-        text(hook, "reinvocationPolicy"),
+    one_of_set(
+        &hook["reinvocationPolicy"],
         &REINVOCATION_POLICIES,
         false,
         &at,

@@ -8,7 +8,7 @@ use super::policies;
 use crate::empties;
 use crate::object::meta;
 use crate::validate::{
-    IMMUTABLE, domain_prefixed_path, internal, label_selector, list, not_negative, one_of, pod,
+    IMMUTABLE, domain_prefixed_path, internal, label_selector, list, not_negative, one_of_set, pod,
     pod_diff, text, workloads,
 };
 
@@ -175,14 +175,13 @@ pub(in crate::builtin::batch) fn job_spec(spec: &Value, path: &Path, errors: &mu
     completion(spec, path, errors);
     policies::failure(spec, &path.child("podFailurePolicy"), errors);
     policies::success(spec, &path.child("successPolicy"), errors);
-    let replacement = text(spec, "podReplacementPolicy");
     let supported: &[&str] = if spec["podFailurePolicy"].is_object() {
         &["Failed"]
     } else {
         &["Failed", "TerminatingOrFailed"]
     };
-    one_of(
-        replacement,
+    one_of_set(
+        &spec["podReplacementPolicy"],
         supported,
         false,
         &path.child("podReplacementPolicy"),
@@ -194,7 +193,13 @@ pub(in crate::builtin::batch) fn job_spec(spec: &Value, path: &Path, errors: &mu
 fn completion(spec: &Value, path: &Path, errors: &mut ErrorList) {
     let mode = text(spec, "completionMode");
     let at = path.child("completionMode");
-    one_of(mode, &["NonIndexed", "Indexed"], false, &at, errors);
+    one_of_set(
+        &spec["completionMode"],
+        &["NonIndexed", "Indexed"],
+        false,
+        &at,
+        errors,
+    );
     if mode == "Indexed" {
         indexed(spec, path, errors);
     } else if matches!(mode, "" | "NonIndexed") {

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::empties;
 use crate::validate::{
-    entries, immutable, internal, one_of, pod_diff, rule, scheduling, security, storage, text,
-    volume,
+    entries, immutable, internal, one_of, one_of_set, pod_diff, rule, scheduling, security,
+    storage, text, volume,
 };
 
 /// The sources in upstream's order: of several, each but the first is an error.
@@ -102,8 +102,8 @@ pub(in crate::builtin) fn validate_spec(
     }
     let (mode, at) = (spec["volumeMode"].as_str(), path.child("volumeMode"));
     if !inline {
-        one_of(
-            mode.unwrap_or_default(),
+        one_of_set(
+            &spec["volumeMode"],
             &["Block", "Filesystem"],
             false,
             &at,

@@ -7,7 +7,9 @@ use allot_apimachinery::names;
 use serde_json::Value;
 
 use super::families;
-use crate::validate::{IMMUTABLE, ip, labels, list, network, one_of, rule, text, volume};
+use crate::validate::{
+    IMMUTABLE, ip, labels, list, network, one_of, one_of_set, rule, text, volume,
+};
 
 pub(super) fn validate(service: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&service["spec"], Path::new("spec"));
@@ -136,8 +138,8 @@ fn by_type(service: &Value, kind: &str, path: &Path, errors: &mut ErrorList) {
         errors.push(Error::invalid(&at, check, detail));
     }
     let at = path.child("internalTrafficPolicy");
-    let policy = text(spec, "internalTrafficPolicy");
-    one_of(policy, &["Cluster", "Local"], false, &at, errors);
+    let policy = &spec["internalTrafficPolicy"];
+    one_of_set(policy, &["Cluster", "Local"], false, &at, errors);
     let at = path.child("trafficDistribution");
     let known = ["PreferClose", "PreferSameZone", "PreferSameNode"];
     one_of(
@@ -267,8 +269,8 @@ pub(super) fn addresses(service: &Value, errors: &mut ErrorList) {
         }
     }
     let known = ["PreferDualStack", "RequireDualStack", "SingleStack"];
-    let policy = text(spec, "ipFamilyPolicy");
-    one_of(policy, &known, false, &path.child("ipFamilyPolicy"), errors);
+    let policy = &spec["ipFamilyPolicy"];
+    one_of_set(policy, &known, false, &path.child("ipFamilyPolicy"), errors);
     let before = errors.len();
     for (index, address) in all.iter().enumerate() {
         let address = address.as_str().unwrap_or_default();
