@@ -191,8 +191,29 @@ impl Call<'_> {
     }
 
     /// The store key of the object that the request path names.
-    pub fn key(&self) -> String {
-        self.resource.key(self.namespace(), self.name())
+    ///
+    /// # Errors
+    /// Those of [`Self::check_path_namespace`].
+    pub fn key(&self) -> Result<String> {
+        self.check_path_namespace(self.name())?;
+        Ok(self.resource.key(self.namespace(), self.name()))
+    }
+
+    /// Rejects a namespace that is a step of a path; `name` is that of an object in it, or empty.
+    ///
+    /// # Errors
+    /// 500, as upstream's store has for its own keys.
+    pub fn check_path_namespace(&self, name: &str) -> Result<()> {
+        if !matches!(self.namespace(), "." | "..") {
+            return Ok(());
+        }
+        let prefix = crate::strategy::storage_prefix(&self.resource);
+        let mut key = format!("/{prefix}/{}", self.namespace());
+        if !name.is_empty() {
+            key = format!("{key}/{name}");
+        }
+        let key = allot_apimachinery::quote::quote(&key);
+        Err(ApiError::unknown(format!("invalid key: {key}")))
     }
 
     /// The options for responses in the table format.
@@ -216,6 +237,10 @@ impl Call<'_> {
 
     /// The 404 error for the object that the request path names.
     pub fn not_found(&self) -> ApiError {
-        allot_apimachinery::Status::not_found(&self.resource.group_resource(), self.name()).into()
+        let mut resource = self.resource.group_resource();
+        if !self.resource.rules.missing.is_empty() {
+            resource.resource = self.resource.rules.missing.to_owned();
+        }
+        allot_apimachinery::Status::not_found(&resource, self.name()).into()
     }
 }

@@ -177,7 +177,7 @@ async fn pod(call: &Call<'_>) -> Result<Value> {
     let entry = call
         .core
         .backend
-        .get(&call.resource.collection, &call.key())
+        .get(&call.resource.collection, &call.key()?)
         .await?
         .ok_or_else(|| call.not_found())?;
     Ok(serde_json::from_slice(&entry.value).unwrap_or(Value::Null))

@@ -326,7 +326,7 @@ impl Server {
         if let Some(response) = health::answer(&self.0, request)? {
             return Ok(response);
         }
-        if let Some(response) = crate::zpages::answer(&self.0, request)? {
+        if let Some(response) = crate::zpages::answer(&self.0, request) {
             return Ok(response);
         }
         if let Some(response) = crate::debug_flags::answer(&self.0, request) {

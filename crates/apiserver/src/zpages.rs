@@ -12,8 +12,7 @@ use serde_json::{Value, json};
 use crate::body::{Body, text_response};
 use crate::context::Core;
 use crate::encode::value_response;
-use crate::error::Result;
-use crate::negotiate::{Accepted, Encoding, MediaType, Shape, accepted};
+use crate::negotiate::{Accepted, Encoding, MediaType, Offer, Shape, accepted, negotiate};
 use crate::request::Incoming;
 
 /// The component's name, that of kube-apiserver.
@@ -83,22 +82,27 @@ enum Form {
 
 /// The answer if the path is a page and the release has it.
 ///
-/// # Errors
-/// 406 for objects that are not requested by group, version and kind, and for other media types.
-pub(crate) fn answer(core: &Core, request: &Incoming) -> Result<Option<Response<Body>>> {
+/// It is 406 for objects that are not requested by group, version and kind, and for other media types.
+pub(crate) fn answer(core: &Core, request: &Incoming) -> Option<Response<Body>> {
     let mut pages = Page::ALL.into_iter();
     let Some(page) = pages.find(|page| page.path() == request.info.path) else {
-        return Ok(None);
+        return None;
     };
     if !core.config.features.enabled(page.gate()) {
-        return Ok(None);
+        return None;
     }
     let name = &page.path()[1..];
     let accepted = accepted(&request.headers);
     let response = match accepted.iter().find_map(|item| form(page, item)) {
         None => {
             let message = "only the following media types are accepted: application/json, application/yaml, text/plain";
-            return Err(Status::failure(406, "NotAcceptable", message).into());
+            let status = Status::failure(406, "NotAcceptable", message).to_json();
+            // The pages have no protobuf, not even for an error.
+            let media = negotiate(&request.headers, &request.query, Offer::Status)
+                .ok()
+                .filter(|media| media.encoding != Encoding::Protobuf)
+                .unwrap_or(MediaType::JSON);
+            return Some(value_response(406, &status, media));
         }
         Some(Form::Text) => {
             let lines: String = match page {
@@ -135,7 +139,7 @@ pub(crate) fn answer(core: &Core, request: &Incoming) -> Result<Option<Response<
             value_response(200, &value, MediaType { encoding, shape })
         }
     };
-    Ok(Some(response))
+    Some(response)
 }
 
 /// The versions of the server: its own, and the one that it emulates.

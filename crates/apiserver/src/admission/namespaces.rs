@@ -28,6 +28,7 @@ pub(super) async fn admit(core: &Admission, attributes: &Attributes<'_>) -> Resu
     if attributes.resource.group == "authorization.k8s.io" {
         return Ok(());
     }
+    check_name(attributes.namespace)?;
     let namespace = core.backend.get("namespaces", attributes.namespace).await?;
     let namespace = namespace.ok_or_else(|| not_found(attributes.namespace))?;
     if !attributes.subresource.is_empty() {
@@ -51,6 +52,15 @@ pub(super) async fn admit(core: &Admission, attributes: &Attributes<'_>) -> Resu
         return Err(status.into());
     }
     Ok(())
+}
+
+/// Upstream requests the namespace with a client that builds no path from such a name.
+fn check_name(namespace: &str) -> Result<()> {
+    if !matches!(namespace, "." | "..") {
+        return Ok(());
+    }
+    let why = format!("invalid resource name \"{namespace}\": [may not be '{namespace}']");
+    Err(Status::internal(&why).into())
 }
 
 /// The plugin NamespaceExists: also changes and deletions need a namespace that exists.

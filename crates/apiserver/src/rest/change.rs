@@ -30,7 +30,7 @@ impl Call<'_> {
         &self,
         mut change: impl FnMut(&mut Value) -> Result<()>,
     ) -> Result<Stored> {
-        let key = self.key();
+        let key = self.key()?;
         let collection = &self.resource.collection;
         for _ in 0..ATTEMPTS {
             let entry = self.core.backend.get(collection, &key).await?;

@@ -114,6 +114,7 @@ impl Call<'_> {
         listed: Option<&str>,
     ) -> Result<Deleted> {
         let resource: GroupResource = self.resource.group_resource();
+        self.check_path_namespace(name)?;
         let key = self.resource.key(namespace, name);
         for _ in 0..ATTEMPTS {
             let entry = self

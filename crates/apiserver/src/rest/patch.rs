@@ -44,7 +44,7 @@ pub(super) async fn patch_part(call: Call<'_>, body: Bytes, part: Part) -> Resul
         && call
             .core
             .backend
-            .get(&call.resource.collection, &call.key())
+            .get(&call.resource.collection, &call.key()?)
             .await?
             .is_none()
     {
@@ -66,7 +66,7 @@ impl Call<'_> {
         if media_type == APPLY || !is_known {
             return Ok(error);
         }
-        let (collection, key) = (&self.resource.collection, self.key());
+        let (collection, key) = (&self.resource.collection, self.key()?);
         Ok(match self.core.backend.get(collection, &key).await? {
             Some(_) => error,
             None => Status::not_found(&self.resource.group_resource(), self.name()).into(),

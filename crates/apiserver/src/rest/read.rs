@@ -41,7 +41,7 @@ pub(super) async fn get(call: Call<'_>) -> Result<Response<Body>> {
     let entry = call
         .core
         .backend
-        .get(&call.resource.collection, &call.key())
+        .get(&call.resource.collection, &call.key()?)
         .await?;
     let entry = entry.ok_or_else(|| call.not_found())?;
     call.check_shape()?;
@@ -300,7 +300,7 @@ pub(super) async fn page(call: &Call<'_>) -> Result<(Vec<Arc<Entry>>, serde_json
     if let Some(from) = &from {
         at = from.revision;
     }
-    let prefix = call.list_prefix(&selection);
+    let prefix = call.list_prefix(&selection)?;
     let filtered = !selection.is_everything();
     let options = ListOptions {
         prefix: &prefix,
@@ -380,16 +380,19 @@ impl Call<'_> {
     }
 
     /// The keys that can match, as a prefix.
-    pub(super) fn list_prefix(&self, selection: &Selection) -> String {
+    ///
+    /// # Errors
+    /// 500 for a namespace that no key can have.
+    pub(super) fn list_prefix(&self, selection: &Selection) -> Result<String> {
+        self.check_path_namespace("")?;
         let namespace = match (self.namespace(), &selection.namespace) {
             ("", Some(namespace)) if self.resource.namespaced => namespace,
             (namespace, _) => namespace,
         };
-        if namespace.is_empty() {
-            String::new()
-        } else {
-            format!("{namespace}/")
-        }
+        Ok(match namespace {
+            "" => String::new(),
+            namespace => format!("{namespace}/"),
+        })
     }
 
     /// The stored version matches the selectors and the name of the path, if there is one (old watch paths).

@@ -32,7 +32,7 @@ pub(super) async fn update(call: Call<'_>, body: Bytes) -> Result<Response<Body>
         && call
             .core
             .backend
-            .get(&call.resource.collection, &call.key())
+            .get(&call.resource.collection, &call.key()?)
             .await?
             .is_none()
     {
@@ -90,7 +90,7 @@ impl Call<'_> {
             "StorageError: invalid object, Code: 4, Key: /registry/{}/{}, ResourceVersion: 0, AdditionalErrorMsg: \
              Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}",
             strategy::storage_prefix(&self.resource),
-            self.key(),
+            self.resource.key(self.namespace(), self.name()),
         );
         Status::conflict(&self.resource.group_resource(), self.name(), &why).into()
     }
@@ -137,7 +137,7 @@ impl Call<'_> {
         part: Part,
         mut change: impl FnMut(&Value, &Managed) -> Result<(Value, Option<Managed>)>,
     ) -> Result<Stored> {
-        let key = self.key();
+        let key = self.key()?;
         // Through any part: a write of the status can take the last finalizer away.
         let service = self.resource.rules.allocates_addresses;
         for _ in 0..ATTEMPTS {

@@ -46,7 +46,7 @@ pub(super) async fn watch(call: Call<'_>) -> Result<Response<Body>> {
     // A watch with initial events ends them with a bookmark, also if the client did not request bookmarks.
     let streaming_list = send_initial;
     let bookmarks = query.flag("allowWatchBookmarks");
-    let prefix = call.list_prefix(&selection);
+    let prefix = call.list_prefix(&selection)?;
     let backend = &call.core.backend;
     let mut initial: Vec<Arc<Entry>> = Vec::new();
     let mut first_error = None;

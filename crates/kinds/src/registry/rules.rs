@@ -49,6 +49,8 @@ pub struct Rules {
     pub name_without: Option<(Feature, NameRule)>,
     /// Upstream's prefix of the keys in its storage, which messages about conflicts contain; empty: the plural.
     pub storage_prefix: &'static str,
+    /// The resource that an error about an object that is not found names; empty: the plural.
+    pub missing: &'static str,
     /// A `PUT` can create an object.
     pub create_on_update: bool,
     /// Updates through this version must name the `resourceVersion`.
@@ -202,6 +204,7 @@ impl Rules {
         name: names::dns1123_subdomain,
         name_without: None,
         storage_prefix: "",
+        missing: "",
         create_on_update: false,
         requires_version: |_| false,
         names_by_uuid: false,

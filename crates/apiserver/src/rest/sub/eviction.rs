@@ -71,7 +71,7 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
                 Ok(options) => options,
                 // They are checked when the pod is deleted.
                 Err(error) => {
-                    let found = call.core.backend.get("pods", &call.key()).await?;
+                    let found = call.core.backend.get("pods", &call.key()?).await?;
                     return Err(found.map_or_else(|| call.not_found(), |_| error));
                 }
             }
@@ -81,7 +81,7 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
     let asked = options.preconditions.resource_version.is_some();
     let wanted = options.preconditions.uid.clone();
     for _ in 0..ATTEMPTS {
-        let found = call.core.backend.get("pods", &call.key()).await?;
+        let found = call.core.backend.get("pods", &call.key()?).await?;
         let entry = found.ok_or_else(|| call.not_found())?;
         let pod: Value = serde_json::from_slice(&entry.value).unwrap_or(Value::Null);
         let version = entry.revision.to_string();

@@ -28,7 +28,7 @@ pub(super) async fn answer(call: Call<'_>, body: Bytes) -> Result<Response<Body>
             let entry = call
                 .core
                 .backend
-                .get(&call.resource.collection, &call.key())
+                .get(&call.resource.collection, &call.key()?)
                 .await?;
             Stored::Entry(entry.ok_or_else(|| call.not_found())?)
         }

@@ -46,7 +46,7 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
     }
     let account = call
         .core
-        .stored("serviceaccounts", &call.key())
+        .stored("serviceaccounts", &call.key()?)
         .await?
         .ok_or_else(|| call.not_found())?;
     let account_uid = meta(&account, "uid");

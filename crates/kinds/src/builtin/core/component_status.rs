@@ -11,6 +11,7 @@ pub(super) static COMPONENT_STATUS: Builtin = Builtin {
     verbs: READ,
     deprecated: &[("v1", "v1.19", "", "")],
     rules: Rules {
+        missing: "componentstatus",
         table: Some(("Name|Status|Message|Error", row)),
         ..Rules::DEFAULT
     },
