@@ -160,7 +160,7 @@ fn resource_list(registry: &Registry, in_process: bool, group: &str, version: &s
     });
     for resource in served {
         resources.push(resource_entry(resource));
-        for subresource in &resource.subresources {
+        for subresource in resource.subresources_of(version) {
             let mut entry = json!({
                 "name": format!("{}/{}", resource.plural, subresource.name), "singularName": "",
                 "namespaced": resource.namespaced, "kind": subresource.kind, "verbs": subresource.verbs,

@@ -146,6 +146,20 @@ impl Resource {
         self.subresources.iter().find(|sub| sub.name == name)
     }
 
+    /// The subresources that a version has: those of custom resources differ between versions.
+    pub fn subresources_of<'a>(
+        &'a self,
+        version: &'a str,
+    ) -> impl Iterator<Item = &'a Subresource> {
+        self.subresources
+            .iter()
+            .filter(move |sub| match &self.custom {
+                Some(custom) if sub.name == "scale" => custom.scale(version).is_some(),
+                Some(custom) => custom.has_status(version),
+                None => true,
+            })
+    }
+
     /// A version by name.
     pub fn version(&self, name: &str) -> Option<&Version> {
         self.versions.iter().find(|version| version.name == name)

@@ -81,7 +81,7 @@ fn group(registry: &Registry, group: &Group) -> Value {
         let served = registry
             .iter()
             .filter(|it| it.group == *name && it.version(version).is_some_and(|it| it.served));
-        served.map(|it| resource(it)).collect()
+        served.map(|it| resource(it, version)).collect()
     };
     let entry = |version: &merged::Version| {
         let (name, extension) = (&version.name, &version.extension);
@@ -104,7 +104,7 @@ fn group(registry: &Registry, group: &Group) -> Value {
     json!({"metadata": metadata, "versions": versions})
 }
 
-fn resource(resource: &Resource) -> Value {
+fn resource(resource: &Resource, version: &str) -> Value {
     let kind = |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
     let mut entry = json!({
         "resource": resource.plural, "responseKind": kind("", "", &resource.kind),
@@ -119,15 +119,13 @@ fn resource(resource: &Resource) -> Value {
             entry[key] = list.clone().into();
         }
     }
-    if !resource.subresources.is_empty() {
-        entry["subresources"] = resource
-            .subresources
-            .iter()
-            .map(|sub| {
-                let response = kind(&sub.group, &sub.version, &sub.kind);
-                json!({"subresource": sub.name, "responseKind": response, "verbs": sub.verbs})
-            })
-            .collect();
+    let subresources = resource.subresources_of(version).map(|sub| {
+        let response = kind(&sub.group, &sub.version, &sub.kind);
+        json!({"subresource": sub.name, "responseKind": response, "verbs": sub.verbs})
+    });
+    let subresources: Vec<Value> = subresources.collect();
+    if !subresources.is_empty() {
+        entry["subresources"] = subresources.into();
     }
     entry
 }

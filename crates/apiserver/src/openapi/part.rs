@@ -49,9 +49,12 @@ pub(super) fn parts(registry: &Registry) -> BTreeMap<String, Part> {
             let name = if resource.group.is_empty() {
                 format!("api/{}", version.name)
             } else {
-                let group = format!("apis/{}", resource.group);
-                out.entry(group.clone())
-                    .or_insert(Part::Plain { name: group });
+                // Upstream describes the paths of built-in groups only.
+                if resource.custom.is_none() {
+                    let group = format!("apis/{}", resource.group);
+                    out.entry(group.clone())
+                        .or_insert(Part::Plain { name: group });
+                }
                 format!("apis/{}/{}", resource.group, version.name)
             };
             let part = out.entry(name).or_insert_with(|| Part::Version {
@@ -105,8 +108,11 @@ impl Part {
                             .custom
                             .as_ref()
                             .map(|custom| custom.schema(version).to_string());
+                        let subresources = resource.subresources_of(version);
+                        let subresources: Vec<&str> =
+                            subresources.map(|sub| sub.name.as_str()).collect();
                         format!(
-                            "{} {:?} {}",
+                            "{} {:?} {subresources:?} {}",
                             resource.plural,
                             resource.verbs,
                             custom.unwrap_or_default()

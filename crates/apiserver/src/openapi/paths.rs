@@ -28,7 +28,11 @@ pub(super) fn version(
     } else {
         format!("/apis/{group}/{version}")
     };
-    let mut out = plain::resources(&root, group, version, format);
+    // The lists of custom resources are described nowhere.
+    let mut out = match resources.iter().all(|it| it.custom.is_some()) {
+        true => Map::new(),
+        false => plain::resources(&root, group, version, format),
+    };
     for resource in resources {
         let describe = Describe {
             group,
@@ -98,7 +102,7 @@ impl Describe<'_> {
             (method, self.operation(action, answer, ""))
         });
         self.insert(out, &format!("{collection}/{{name}}"), one.collect());
-        for subresource in &resource.subresources {
+        for subresource in resource.subresources_of(self.version) {
             self.subresource(&format!("{collection}/{{name}}"), subresource, out);
         }
         if resource.namespaced && has("list") {

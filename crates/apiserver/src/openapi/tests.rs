@@ -112,3 +112,47 @@ fn operations_have_the_names_and_parameters_of_upstream() {
     );
     assert_eq!(names(proxy), ["name", "namespace", "path", "path"]);
 }
+
+/// Only one version of the kind can be scaled, and has a status of its own.
+#[test]
+fn regression_versions_of_a_definition_have_their_own_subresources() {
+    let with = |subresources: Value| {
+        let version = |name: &str, subresources: &Value| json!({"name": name, "served": true, "storage": name == "v1", "subresources": subresources});
+        let names = json!({"plural": "things", "kind": "Thing", "listKind": "ThingList"});
+        let definition = json!({
+            "spec": {
+                "group": "example.com", "scope": "Namespaced", "names": names,
+                "versions": [version("v1", &subresources), version("v2", &json!({}))],
+            },
+            "status": {"acceptedNames": names},
+        });
+        let mut registry = builtin::registry(&RuntimeConfig::default(), Release::NEWEST);
+        registry.insert_custom(crate::registry::of_definition(&definition, None));
+        registry
+    };
+    let scale =
+        json!({"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"});
+    let registry = with(json!({"status": {}, "scale": scale}));
+    let parts = parts(&registry);
+    let paths = |version: &str| -> Vec<String> {
+        let document = parts[&format!("apis/example.com/{version}")].v3();
+        let paths = document["paths"].as_object().cloned().unwrap_or_default();
+        paths.into_iter().map(|(path, _)| path).collect()
+    };
+    let of = |version: &str, rest: &[&str]| -> Vec<String> {
+        let root = format!("/apis/example.com/{version}");
+        let one = format!("{root}/namespaces/{{namespace}}/things");
+        let rest = rest.iter().map(|rest| format!("{one}/{{name}}{rest}"));
+        let mut all: Vec<String> = rest
+            .chain([one.clone(), format!("{root}/things")])
+            .collect();
+        all.sort();
+        all
+    };
+    assert_eq!(paths("v1"), of("v1", &["", "/scale", "/status"]));
+    assert_eq!(paths("v2"), of("v2", &[""]));
+    assert!(!parts.contains_key("apis/example.com"));
+    let bare = with(json!({"status": {}}));
+    let hash = |registry: &Registry| super::parts(registry)["apis/example.com/v1"].hash();
+    assert_ne!(hash(&registry), hash(&bare));
+}
