@@ -142,7 +142,11 @@ impl Checked<'_> {
                     self.float / factor
                 };
                 let fits = factor > 0.0 && is_whole(quotient);
-                (fits, format_float(factor), BadValue::raw(format_float(self.float)))
+                (
+                    fits,
+                    format_float(factor),
+                    BadValue::raw(format_float(self.float)),
+                )
             }
         };
         if fits {
@@ -174,7 +178,11 @@ impl Checked<'_> {
             }
             _ => {
                 let order = self.float.partial_cmp(&limit);
-                (order, format_float(limit), BadValue::raw(format_float(self.float)))
+                (
+                    order,
+                    format_float(limit),
+                    BadValue::raw(format_float(self.float)),
+                )
             }
         };
         let beyond = if most {
