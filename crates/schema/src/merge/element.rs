@@ -1,5 +1,6 @@
 //! The path elements of list items, and values as Go prints them.
 
+use allot_apimachinery::strconv::format_float;
 use serde_json::Value;
 
 use crate::{
@@ -92,6 +93,9 @@ pub fn go_value(value: &Value) -> String {
                 .collect();
             format!("map[{}]", entries.join(" "))
         }
+        Value::Number(number) if number.is_f64() => {
+            format_float(number.as_f64().unwrap_or_default())
+        }
         other => other.to_string(),
     }
 }
@@ -130,4 +134,21 @@ pub(super) fn go_syntax(value: &Value) -> String {
         }
     }
     format!("&value.valueUnstructured{{Value:{}}}", inner(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn regression_floats_in_values_are_printed_as_go_prints_them() {
+        let check = |value: Value, expected: &str| assert_eq!(go_value(&value), expected);
+        check(
+            json!([0.0000001, 123_456_789.5, 1.5]),
+            "[1e-07 1.234567895e+08 1.5]",
+        );
+        check(json!({"a": 1_000_000, "b": null}), "map[a:1000000 b:<nil>]");
+    }
 }
