@@ -1,14 +1,14 @@
 //! Calls of the DRA service in both versions, and of the health service.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use allot_protos::dra_health_v1::dra_resource_health_client::DraResourceHealthClient as HealthV1;
 use allot_protos::dra_health_v1alpha1::dra_resource_health_client::DraResourceHealthClient as HealthV1alpha1;
 use allot_protos::dra_health_v1alpha1::{NodeWatchResourcesRequest, NodeWatchResourcesResponse};
 use allot_protos::registration::PluginInfo;
 use allot_protos::{dra_v1, dra_v1beta1, service_name};
-use tonic::{Request, Status, Streaming};
+use tonic::{Code, Request, Status, Streaming};
 
 use super::Plugin;
 
@@ -86,11 +86,18 @@ async fn limited<T>(
     deadline: Duration,
     call: impl Future<Output = Result<tonic::Response<T>, Status>>,
 ) -> Result<T, String> {
+    let begun = Instant::now();
     match tokio::time::timeout(deadline, call).await {
         Ok(Ok(answer)) => Ok(answer.into_inner()),
-        Ok(Err(status)) => Err(status_text(&status)),
-        Err(_) => Err(format!("no answer within {deadline:?}")),
+        // The same deadline is in the request: whose timer is first is chance.
+        Ok(Err(status)) if !is_late(&status, begun, deadline) => Err(status_text(&status)),
+        Ok(Err(_)) | Err(_) => Err(format!("no answer within {deadline:?}")),
     }
+}
+
+/// Whether a call failed because its deadline passed.
+fn is_late(status: &Status, begun: Instant, deadline: Duration) -> bool {
+    matches!(status.code(), Code::Cancelled | Code::DeadlineExceeded) && begun.elapsed() >= deadline
 }
 
 fn request<T>(message: T, deadline: Duration) -> Request<T> {
@@ -264,4 +271,30 @@ pub async fn health_messages(
     tokio::time::timeout(deadline, open)
         .await
         .unwrap_or_else(|_| Err(format!("no message within {deadline:?}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// tonic's own timer cancels the call at the same time: a driver that hung on a claim was said to have refused it.
+    #[tokio::test]
+    async fn regression_a_call_that_was_cancelled_at_its_deadline_has_no_answer() {
+        let fails = async |status: Status, deadline| {
+            let failed = async { Err::<tonic::Response<()>, _>(status) };
+            limited(deadline, failed).await.unwrap_err()
+        };
+        let late = Status::cancelled("Timeout expired");
+        assert_eq!(
+            fails(late.clone(), Duration::ZERO).await,
+            "no answer within 0ns"
+        );
+        let refused = Status::internal("no such device");
+        assert_eq!(
+            fails(refused, Duration::ZERO).await,
+            "Internal: no such device"
+        );
+        let hour = Duration::from_secs(3600);
+        assert_eq!(fails(late, hour).await, "Cancelled: Timeout expired");
+    }
 }
