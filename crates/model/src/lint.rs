@@ -56,8 +56,21 @@ pub fn lint(document: &Value, release: Release, served: &[String], now: Timestam
     findings.list
 }
 
-/// The kind that was probably meant by one that no release has.
-fn misspelt(kind: &str) -> String {
+/// What took the place of a kind, or which one was probably meant by one that no release has.
+fn misspelt(release: Release, kind: &str) -> String {
+    // Those of classic DRA.
+    match kind {
+        _ if release.minor() <= 30 => {}
+        "ResourceClass" => return "; a DeviceClass takes its place".to_owned(),
+        "ResourceClaimParameters" | "ResourceClassParameters" => {
+            return "; parameters are in spec.devices.config of a claim, or spec.config of a DeviceClass".to_owned();
+        }
+        "PodScheduling" | "PodSchedulingContext" => {
+            return "; nothing takes its place: the scheduler allocates without asking drivers"
+                .to_owned();
+        }
+        _ => {}
+    }
     match Kind::from_name(kind) {
         Some(_) => String::new(),
         None => allot_apimachinery::suggest::hint(kind, Kind::ALL.iter().map(|it| it.name())),
@@ -122,7 +135,7 @@ impl Findings<'_> {
                 let has = availability::versions(release, kind);
                 let known = match has.first() {
                     Some(newest) => format!("it has {kind} in {newest}"),
-                    None => format!("it has no {kind}{}", misspelt(kind)),
+                    None => format!("it has no {kind}{}", misspelt(release, kind)),
                 };
                 return self.add(
                     Effect::Refused,

@@ -49,6 +49,32 @@ fn versions_that_do_not_exist_are_refused() {
     );
 }
 
+/// `did you mean ResourceClaim?`, of manifests of classic DRA.
+#[test]
+fn regression_the_successors_of_classic_kinds_are_named() {
+    for (kind, successor) in [
+        ("ResourceClass", "; a DeviceClass takes its place"),
+        (
+            "ResourceClaimParameters",
+            "; parameters are in spec.devices.config of a claim, or spec.config of a DeviceClass",
+        ),
+        (
+            "PodSchedulingContext",
+            "; nothing takes its place: the scheduler allocates without asking drivers",
+        ),
+        ("ResourceClam", "; did you mean ResourceClaim?"),
+    ] {
+        let text = format!(
+            "Refused apiVersion: 1.36 does not know {kind} in v1alpha2; it has no {kind}{successor}"
+        );
+        check(
+            36,
+            json!({"apiVersion": "resource.k8s.io/v1alpha2", "kind": kind}),
+            &[&text],
+        );
+    }
+}
+
 #[test]
 fn fields_of_later_features_are_dropped() {
     let request = json!({"name": "r", "exactly": {"deviceClassName": "g", "tolerations": [{"operator": "Exists"}], "capacity": {}}});
