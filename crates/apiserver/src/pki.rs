@@ -10,6 +10,8 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose, SanType,
 };
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
 
 /// A certificate and its key, PEM.
 #[derive(Debug, Clone)]
@@ -69,27 +71,63 @@ impl Authority {
     /// The CA in a directory as `NAME.crt` and `NAME.key`, generated if missing.
     ///
     /// # Errors
-    /// Unreadable or malformed files.
+    /// Unreadable or malformed files, a certificate without its key, or one that has expired: nobody would trust what it
+    /// signs. The error names the file.
     pub fn load_or_generate(directory: &Path, name: &str) -> io::Result<Self> {
         let (certificate, key) = (
             directory.join(format!("{name}.crt")),
             directory.join(format!("{name}.key")),
         );
-        if certificate.exists() && key.exists() {
+        let read = |path: &Path| std::fs::read_to_string(path).map_err(|error| at(path, &error));
+        // The key is written first: without the certificate it is what a start left that was killed.
+        if certificate
+            .try_exists()
+            .map_err(|error| at(&certificate, &error))?
+        {
             let identity = Identity {
-                certificate: std::fs::read_to_string(&certificate)?,
-                key: std::fs::read_to_string(&key)?,
+                certificate: read(&certificate)?,
+                key: read(&key)?,
             };
-            return Authority::from_pem(identity)
-                .map_err(|error| io::Error::other(format!("{}: {error}", certificate.display())));
+            let authority = Authority::from_pem(identity)
+                .map_err(|error| io::Error::other(format!("{}: {error}", certificate.display())))?;
+            authority
+                .check_time(jiff::Timestamp::now())
+                .map_err(|why| {
+                    io::Error::other(format!(
+                        "{}: {why}; if the clock is right, move it and {name}.key away: a new one is made, and clients need the new kubeconfig",
+                        certificate.display()
+                    ))
+                })?;
+            return Ok(authority);
         }
-        std::fs::create_dir_all(directory)?;
+        std::fs::create_dir_all(directory).map_err(|error| at(directory, &error))?;
         // The cluster's own has the name that kubeadm gives it.
         let subject = if name == "ca" { "kubernetes" } else { name };
         let authority = Authority::generate(subject).map_err(io::Error::other)?;
-        write_private(&key, &authority.identity.key)?;
-        write(&certificate, &authority.identity.certificate, 0o644)?;
+        write_private(&key, &authority.identity.key).map_err(|error| at(&key, &error))?;
+        let written = write(&certificate, &authority.identity.certificate, 0o644);
+        written.map_err(|error| at(&certificate, &error))?;
         Ok(authority)
+    }
+
+    /// Fails if its certificate has expired, or is not valid yet.
+    fn check_time(&self, now: jiff::Timestamp) -> Result<(), String> {
+        let certificate = CertificateDer::from_pem_slice(self.identity.certificate.as_bytes());
+        let certificate = certificate.map_err(|error| error.to_string())?;
+        let Some(valid) = allot_certificates::roots::seconds_of(&certificate) else {
+            return Ok(());
+        };
+        let (what, second) = match now.as_second() {
+            second if second < *valid.start() => ("is valid from", *valid.start()),
+            second if second > *valid.end() => ("expired at", *valid.end()),
+            _ => return Ok(()),
+        };
+        let at = |second| jiff::Timestamp::from_second(second).map_err(|error| error.to_string());
+        Err(format!(
+            "it {what} {}, and now it is {}",
+            at(second)?,
+            at(now.as_second())?
+        ))
     }
 
     /// Its certificate, PEM.
@@ -137,6 +175,11 @@ impl Authority {
             key: key.serialize_pem(),
         })
     }
+}
+
+/// An error about a file, of the same kind.
+fn at(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 fn subject(name: &str, groups: &[&str]) -> DistinguishedName {
@@ -233,5 +276,47 @@ mod tests {
         let _listener = UnixListener::bind(&socket).unwrap();
         write_private(&socket, "nobody").unwrap_err();
         assert!(!socket.metadata().unwrap().is_file());
+    }
+
+    /// A server with an authority that had expired, or of which the clock said that it will be valid, started, and waited
+    /// without a word for its own clients.
+    #[test]
+    fn regression_an_authority_that_is_not_valid_now_is_refused() {
+        let authority = Authority::generate("kubernetes").unwrap();
+        let now = jiff::Timestamp::now();
+        authority.check_time(now).unwrap();
+        let later = now + jiff::SignedDuration::from_hours(24 * 366 * i64::from(YEARS));
+        let why = authority.check_time(later).unwrap_err();
+        assert!(why.starts_with("it expired at 20"), "{why}");
+        assert!(why.contains("-01-01T00:00:00Z, and now it is 20"), "{why}");
+        let why = authority
+            .check_time(jiff::Timestamp::UNIX_EPOCH)
+            .unwrap_err();
+        assert!(why.starts_with("it is valid from 20"), "{why}");
+        assert!(why.ends_with("and now it is 1970-01-01T00:00:00Z"), "{why}");
+    }
+
+    /// `certificate authority: Permission denied` was all; and an authority whose key was missing was replaced by a new one,
+    /// which no client trusted.
+    #[test]
+    fn regression_what_is_wrong_with_a_file_of_the_authority_names_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let load = || Authority::load_or_generate(directory.path(), "ca");
+        let error = || load().map(|_| ()).unwrap_err();
+        let [certificate, key] = ["ca.crt", "ca.key"].map(|name| directory.path().join(name));
+        let first = load().unwrap();
+        assert_eq!(load().unwrap().certificate(), first.certificate());
+        std::fs::remove_file(&key).unwrap();
+        assert_eq!(error().kind(), io::ErrorKind::NotFound);
+        assert!(error().to_string().starts_with(key.to_str().unwrap()));
+        assert!(certificate.exists());
+        // What a start leaves that is killed after it wrote the key.
+        std::fs::remove_file(&certificate).unwrap();
+        std::fs::write(&key, "").unwrap();
+        load().unwrap();
+        let below = certificate.join("pki");
+        let error = Authority::load_or_generate(&below, "ca").map(|_| ());
+        let text = error.unwrap_err().to_string();
+        assert!(text.starts_with(below.to_str().unwrap()), "{text}");
     }
 }

@@ -112,6 +112,11 @@ pub fn is_valid(der: &[u8], now: UnixTime) -> bool {
     Validity::read(der).is_some_and(|it| it.has_begun(now) && !it.has_ended(now))
 }
 
+/// The seconds since the epoch in which a certificate is valid; `None` if it cannot be read.
+pub fn seconds_of(der: &[u8]) -> Option<std::ops::RangeInclusive<i64>> {
+    Validity::read(der).map(|it| it.first..=it.last)
+}
+
 /// A time as certificates have it.
 pub(crate) fn seconds(time: UnixTime) -> i64 {
     i64::try_from(time.as_secs()).unwrap_or(i64::MAX)
@@ -263,8 +268,14 @@ fn verify_chain(
         };
         match verified {
             Err(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
-                if !are_all_valid && with(all, few).is_ok() {
-                    outcome = Err(CertificateError::Expired.into());
+                if are_all_valid {
+                    continue;
+                }
+                match with(all, few) {
+                    Ok(()) => outcome = Err(CertificateError::Expired.into()),
+                    Err(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {}
+                    // What is wrong with the certificate itself, such as that it has expired with its authority.
+                    Err(error) => outcome = Err(error),
                 }
             }
             Err(error) => outcome = Err(error),

@@ -13,11 +13,12 @@ pub fn failure(error: &kube::Error) -> String {
         // The library's own words before the cause say nothing.
         kube::Error::Service(cause) => {
             let cause = cause.to_string();
-            let hint = match cause.contains("UnknownIssuer") {
-                true => {
-                    "; certificate-authority-data of the kubeconfig is missing, or that of another cluster"
-                }
-                false => "",
+            let hint = if cause.contains("UnknownIssuer") {
+                "; certificate-authority-data of the kubeconfig is missing, or that of another cluster"
+            } else if cause.contains("certificate") && cause.to_lowercase().contains("expired") {
+                "; the server or its certificate authority needs a new certificate, unless the clock of this machine is wrong"
+            } else {
+                ""
             };
             format!("the API server does not answer: {cause}{hint}")
         }
@@ -54,5 +55,11 @@ mod tests {
         let text = crate::describe(&error);
         assert_eq!(text.matches(cause).count(), 1, "{text}");
         assert!(text.contains("certificate-authority-data"), "{text}");
+        let cause = "https://127.0.0.1:6443: invalid peer certificate: Expired";
+        let text = failure(&kube::Error::Service(cause.into()));
+        assert!(
+            text.ends_with("unless the clock of this machine is wrong"),
+            "{text}"
+        );
     }
 }

@@ -37,6 +37,12 @@ fn regression_the_authority_of_a_server_has_to_be_valid_as_well() {
         assert_eq!(at(2049), Ok(()));
         assert_eq!(at(2051), Err(CertificateError::Expired.into()));
     }
+    // Years later both have expired: it was the unknown issuer then, and users looked for another cluster.
+    let trust = Trust::of(std::iter::once(ca.der().clone()), provider.clone()).unwrap();
+    let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(121 * 31_556_952));
+    let error = trust.verify_server_cert(signed.der(), &[], &name, &[], now);
+    let error = error.map(|_| ()).unwrap_err().to_string();
+    assert!(error.to_lowercase().contains("expired"), "{error}");
     let nothing = Trust::new(Roots::default(), provider);
     let verified = nothing.verify_server_cert(signed.der(), &[], &name, &[], UnixTime::now());
     assert!(verified.is_err());
