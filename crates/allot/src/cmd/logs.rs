@@ -78,6 +78,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         _ => directory.join("logs/allot.log"),
     };
     let old = files(&log);
+    // Files of another user are as invisible as missing ones.
+    if let Err(error) = log.try_exists() {
+        bail!("{}: {error}", log.display());
+    }
     if old.is_empty() && !args.follow {
         let flags = clusters::flags(args.which.name.as_deref(), &directory);
         bail!(
