@@ -14,6 +14,7 @@ use crate::command_line::is_manifest;
 
 mod claim;
 mod cluster_objects;
+mod deletion;
 mod pending;
 mod quota;
 mod replicas;

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::cluster_objects::LoadedScheduler;
 use super::report::Report;
-use super::{NotFound, Outcome};
+use super::{NotFound, Outcome, deletion};
 use crate::cmd::some;
 
 /// Explains a claim through the pods that use it.
@@ -52,9 +52,13 @@ pub fn explain(
     }
     pods.sort();
     let is_allocated = allocation_of(&claim).is_some();
+    let deleted = deletion::kept(&claim.metadata, loaded.time.wall);
     if json {
-        let line = json!({"claim": key.to_string(), "allocated": is_allocated, "devices": devices,
+        let mut line = json!({"claim": key.to_string(), "allocated": is_allocated, "devices": devices,
             "reservedFor": reserved, "pods": pods.iter().map(|(n, p)| format!("{n}/{p}")).collect::<Vec<_>>()});
+        if let Some(deleted) = &deleted {
+            line["deleted"] = json!(deleted);
+        }
         writeln!(out, "{line}")?;
     } else {
         match (is_allocated, reserved.is_empty()) {
@@ -70,6 +74,7 @@ pub fn explain(
                 }
                 None => writeln!(out, "claim {key} is allocated, and reserved for no pod")?,
             },
+            (false, _) if deleted.is_some() => writeln!(out, "claim {key} is not allocated")?,
             (false, _) if pods.is_empty() => writeln!(
                 out,
                 "claim {key} waits for a pod that uses it: that is when it gets its devices"
@@ -78,6 +83,9 @@ pub fn explain(
         }
         for device in &devices {
             writeln!(out, "    request {device}")?;
+        }
+        if let Some(deleted) = &deleted {
+            writeln!(out, "  {deleted}")?;
         }
     }
     let mut outcome = Outcome::Fits;

@@ -8,8 +8,8 @@ use allot_scheduler::pod::PodInfo;
 use allot_scheduler::pod::claims::claim_key;
 use serde::Serialize;
 
-use super::NotFound;
 use super::cluster_objects::LoadedScheduler;
+use super::{NotFound, deletion};
 use crate::cmd::snapshot::{PodEvent, names, of_pod};
 use crate::cmd::some;
 
@@ -61,6 +61,9 @@ pub struct Report {
     /// It ran to its end.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     finished: bool,
+    /// What keeps it since it was deleted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deleted: Option<String>,
     /// The devices of its claims. On a node, a claim without devices keeps it from starting.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     claims: Vec<ClaimDevices>,
@@ -173,6 +176,7 @@ impl Report {
             node: pod.node_name().map(str::to_owned),
             started: false,
             finished: pod.is_finished(),
+            deleted: deletion::kept(&pod.pod.metadata, loaded.time.wall),
             claims: held(loaded, pod),
             fits: false,
             problems: Vec::new(),
@@ -228,7 +232,8 @@ impl Report {
         report.nodes = answers(nodes, pod, loaded);
         report.gang = gang.map(|gang| Gang::new(gang, loaded));
         report.advice = advice(loaded, pod, report.rejected.as_ref(), report.gang.as_ref())
-            .or_else(|| missing::driver(loaded, pod, &report.nodes));
+            .or_else(|| missing::driver(loaded, pod, &report.nodes))
+            .or_else(|| missing::extended(loaded, &report.nodes));
         report.nearest = match report.nodes.iter().any(|node| node.fits) {
             true => None,
             false => nearest_group(&report.nodes).as_ref().map(Nearest::from),

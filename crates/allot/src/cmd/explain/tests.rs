@@ -11,6 +11,7 @@ use crate::cmd::snapshot::Snapshot;
 mod bound;
 mod consumers;
 mod daemon_sets;
+mod extended;
 mod nearest;
 mod pending;
 mod reasons;

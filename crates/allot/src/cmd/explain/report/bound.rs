@@ -14,10 +14,18 @@ use crate::cmd::snapshot::PodEvent;
 
 /// Annotation of allot's nodes with their registered drivers; other nodes do not have it.
 const REGISTERED: &str = "/metadata/annotations/allot.dev~1registered-drivers";
-/// The kubelet's event about claims that it cannot prepare.
-const NOT_PREPARED: &str = "FailedPrepareDynamicResources";
+/// The kubelet's events about what it cannot do before the containers of a pod start, and what that means.
+const FAILED: [(&str, &str); 3] = [
+    (
+        "FailedPrepareDynamicResources",
+        "its claims are not prepared",
+    ),
+    ("FailedMount", "its volumes are not mounted"),
+    ("FailedCreatePodSandBox", "it has no sandbox"),
+];
 
-/// What keeps a pod on a node from starting; once it has started, which of its containers do not run.
+/// What keeps a pod on a node from starting; once it has started, what is wrong with its node and its containers, and what keeps
+/// it from ending when it was deleted.
 pub(super) fn problems(
     loaded: &LoadedScheduler,
     pod: &PodInfo,
@@ -25,7 +33,16 @@ pub(super) fn problems(
     events: &[PodEvent],
 ) -> Vec<String> {
     if has_started(pod) {
-        return container_problems(pod);
+        let mut problems = node_problems(loaded, node);
+        if pod.pod.metadata.deletion_timestamp.is_some() {
+            // It ends when its claims are unprepared.
+            let claims = claims(loaded, pod, &mut Vec::new());
+            for driver in drivers(&claims) {
+                problems.extend(driver_problem(loaded, node, driver));
+            }
+        }
+        problems.extend(container_problems(pod));
+        return problems;
     }
     let mut problems = node_problems(loaded, node);
     let claims = claims(loaded, pod, &mut problems);
@@ -50,9 +67,12 @@ pub(super) fn problems(
         problems.extend(driver_problem(loaded, node, driver));
     }
     problems.extend(container_problems(pod));
-    let prepare = events.iter().find(|event| event.reason == NOT_PREPARED);
-    if prepare.is_some() && !problems.iter().any(|p| p.starts_with("driver ")) {
-        problems.insert(0, "its claims are not prepared".to_owned());
+    let meaning = |event: &PodEvent| FAILED.iter().find(|(reason, _)| *reason == event.reason);
+    let failed = events.iter().find_map(meaning);
+    if let Some((_, meaning)) = failed
+        && !problems.iter().any(|p| p.starts_with("driver "))
+    {
+        problems.insert(0, (*meaning).to_owned());
     }
     problems
 }

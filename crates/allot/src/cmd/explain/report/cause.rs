@@ -57,8 +57,11 @@ impl Report {
             problems.dedup();
             let text = problems.join("; ");
             let prepare = self.events.iter().find(|_| self.node.is_some());
-            return Some(because(match prepare {
-                Some(event) => format!("{text}: {}", event.message.trim()),
+            let said = prepare.map(|event| event.message.trim());
+            // The kubelet puts the same into the container's status.
+            let repeats = |said: &&str| text.contains(said.strip_prefix("Error: ").unwrap_or(said));
+            return Some(because(match said.filter(|said| !repeats(said)) {
+                Some(said) => format!("{text}: {said}"),
                 None => text,
             }));
         }

@@ -167,6 +167,40 @@ pub(super) fn driver(loaded: &LoadedScheduler, pod: &PodInfo, nodes: &[Answer]) 
     ))
 }
 
+/// Reports an extended resource that is offered by no node, and by no device class.
+pub(super) fn extended(loaded: &LoadedScheduler, nodes: &[Answer]) -> Option<String> {
+    if loaded.unseen("DeviceClass", "").is_some() || loaded.unseen("Node", "").is_some() {
+        return None;
+    }
+    let rejected = nodes.iter().filter_map(|node| node.rejected.as_ref());
+    let mut lacking = rejected.flat_map(|rejected| rejected.reason.split(", "));
+    let resource = lacking.find_map(|reason| {
+        let name = reason.strip_prefix("Insufficient ")?;
+        name.contains('/').then_some(name)
+    })?;
+    let classes = loaded.of_kind("DeviceClass");
+    let of_classes = classes.filter_map(|class| {
+        let name = class.pointer("/spec/extendedResourceName");
+        name.and_then(Value::as_str)
+    });
+    let all = loaded.of_kind("Node");
+    let of_nodes = all.filter_map(|node| node.pointer("/status/allocatable")?.as_object());
+    let of_nodes = of_nodes.flat_map(|it| it.keys().map(String::as_str));
+    let mut known: Vec<&str> = of_classes
+        .chain(of_nodes)
+        .filter(|name| name.contains('/'))
+        .collect();
+    known.sort_unstable();
+    known.dedup();
+    if known.contains(&resource) {
+        return None;
+    }
+    let hint = suggest::hint(resource, known);
+    Some(format!(
+        "no node has {resource}, and no device class has it as its extendedResourceName{hint}"
+    ))
+}
+
 /// The drivers that the classes of a pod's claims name, each with its class.
 fn wanted(loaded: &LoadedScheduler, pod: &PodInfo) -> Vec<(String, String)> {
     let entries = pod.spec().resource_claims.iter().flatten();

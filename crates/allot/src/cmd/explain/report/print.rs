@@ -19,15 +19,28 @@ impl Report {
             serde_json::to_writer(&mut *out, self)?;
             return writeln!(out);
         }
+        self.print_answer(out)?;
+        match &self.deleted {
+            Some(deleted) => writeln!(out, "  {deleted}"),
+            None => Ok(()),
+        }
+    }
+
+    fn print_answer(&self, out: &mut impl Write) -> io::Result<()> {
         let pod = &self.pod;
         if self.finished {
             return writeln!(out, "pod {pod} has finished");
         }
         if let Some(node) = &self.node {
+            let of_containers = |problem: &String| problem.starts_with("container ");
             let end = match (self.problems.is_empty(), self.started) {
                 (true, _) => "",
+                (false, _) if self.deleted.is_some() => ", and does not end",
                 (false, false) => ", and does not start",
-                (false, true) => ", and not all of its containers run",
+                (false, true) if self.problems.iter().all(of_containers) => {
+                    ", and not all of its containers run"
+                }
+                (false, true) => ", and is cut off",
             };
             writeln!(out, "pod {pod} is on node {node}{end}")?;
             print_claims(out, &self.claims)?;

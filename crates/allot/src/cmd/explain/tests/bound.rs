@@ -71,6 +71,117 @@ fn a_driver_that_is_not_registered_is_named() {
     check(&with_slices, &["pod default/p is on node a\n"]);
 }
 
+/// `explain` said that such a pod had finished, and that such a claim waits for a pod; nothing of the finalizer.
+#[test]
+fn regression_what_keeps_a_deleted_object_is_told() {
+    let deleted = |object: &mut Value, finalizer: &str| {
+        object["metadata"]["deletionTimestamp"] = json!("2020-01-01T00:00:00Z");
+        object["metadata"]["finalizers"] = json!([finalizer]);
+    };
+    let mut objects = on_node(Some("d"));
+    objects[1]["status"] = json!({"phase": "Succeeded"});
+    deleted(&mut objects[1], "example.com/mine");
+    let kept = "and stays until the finalizer example.com/mine is removed by whatever set it";
+    check(
+        &objects,
+        &["pod default/p has finished\n  it was deleted ", kept],
+    );
+
+    let of_claim = |claim: &Value| {
+        let mut out = Vec::new();
+        let mut loaded = loaded(std::slice::from_ref(claim));
+        super::super::claim::explain(&mut loaded, "default", "claim", &mut out, false).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    let mut waiting = claim("claim", request(json!({})));
+    deleted(&mut waiting, "example.com/mine");
+    let text = of_claim(&waiting);
+    assert!(
+        text.starts_with("claim default/claim is not allocated\n  it was deleted "),
+        "{text}"
+    );
+    assert!(text.contains(kept), "{text}");
+    let mut used = held("claim", "a", json!(["x"]), Some("p"));
+    deleted(&mut used, "resource.kubernetes.io/delete-protection");
+    let text = of_claim(&used);
+    assert!(
+        text.contains("until no pod is left that it is reserved for"),
+        "{text}"
+    );
+}
+
+/// A pod stayed Terminating because its driver was away, or ran on a node of which nothing was heard, and `explain` had nothing
+/// to say, with status 0.
+#[test]
+fn regression_a_pod_that_cannot_end_or_is_cut_off_is_told() {
+    let mut objects = on_node(Some(""));
+    objects[1]["status"] = json!({"phase": "Running"});
+    check(&objects, &["pod default/p is on node a\n"]);
+    objects[1]["metadata"]["deletionTimestamp"] = json!("2020-01-01T00:00:00Z");
+    check(
+        &objects,
+        &[
+            "pod default/p is on node a, and does not end\n",
+            "  driver d is not registered on node a; no driver is\n",
+            "  it was deleted ",
+        ],
+    );
+    objects[1]["metadata"]["deletionTimestamp"] = Value::Null;
+    objects[0]["status"]["conditions"] = json!([{"type": "Ready", "status": "Unknown",
+        "message": "Kubelet stopped posting node status."}]);
+    check(
+        &objects,
+        &[
+            "pod default/p is on node a, and is cut off\n",
+            "  node a is not ready: Kubelet stopped posting node status.\n",
+        ],
+    );
+}
+
+/// A pod whose volumes could not be made on a full disk was on its node, and no pod waited.
+#[test]
+fn regression_volumes_that_cannot_be_mounted_are_told() {
+    let mut objects = on_node(Some("d"));
+    let message = "MountVolume.SetUp failed for volume \"v\" : No space left on device";
+    objects.push(json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "namespace": "default"},
+        "type": "Warning", "reason": "FailedMount", "message": message, "lastTimestamp": "2026-01-01T00:00:00Z",
+        "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p", "uid": "p"}}));
+    check(
+        &objects,
+        &[
+            "pod default/p is on node a, and does not start\n",
+            "  its volumes are not mounted\n",
+            message,
+        ],
+    );
+}
+
+/// The list had `configmap "x" not found: Error: configmap "x" not found`.
+#[test]
+fn regression_the_event_of_a_container_is_not_repeated() {
+    let mut objects = on_node(Some("d"));
+    let waiting =
+        json!({"reason": "CreateContainerConfigError", "message": "configmap \"x\" not found"});
+    objects[1]["status"]["containerStatuses"][0]["state"]["waiting"] = waiting;
+    let event = |message: &str| {
+        json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "namespace": "default"}, "type": "Warning",
+            "reason": "Failed", "message": message, "count": 3, "lastTimestamp": "2026-01-01T00:00:00Z",
+            "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p", "uid": "p"}})
+    };
+    let cause = |message: &str| {
+        let mut objects = objects.clone();
+        objects.push(event(message));
+        let report = Report::new(&mut loaded(&objects), "default", "p").unwrap();
+        report.cause().unwrap().reason
+    };
+    let problem = "container c: CreateContainerConfigError: configmap \"x\" not found";
+    assert_eq!(cause("Error: configmap \"x\" not found"), problem);
+    assert_eq!(
+        cause("the disk is full"),
+        format!("{problem}: the disk is full")
+    );
+}
+
 /// A pod that has started and falls over again and again is not well.
 #[test]
 fn regression_a_container_that_ends_again_and_again_is_told() {
