@@ -48,6 +48,14 @@ async fn regression_a_pod_is_not_over_before_its_claim_is_given_back() {
     plugin.stop().await;
     std::fs::write(directory.path().join("go"), "").expect("a file");
     until_exit(&cluster, &pod).await;
+    // Only the agent's log said what the pod waited for.
+    let events = "/api/v1/namespaces/default/events";
+    let told = "Failed to unprepare dynamic resources: ";
+    cluster
+        .until(events, "reported", |events| {
+            events.to_string().contains(told)
+        })
+        .await;
     cluster.stop_agent().await;
     let pod = cluster.get(&pod_path("p")).await;
     assert_eq!(pod["status"]["phase"], "Running", "{pod}");

@@ -167,6 +167,14 @@ impl Worker {
                 return;
             };
             tracing::warn!(pod = pod.name_any(), %error, "claims are not unprepared yet");
+            // Until then the pod is not over, and its author sees no more than that.
+            self.node.events.pod(
+                pod,
+                None,
+                Kind::Warning,
+                "FailedUnprepareDynamicResources",
+                format!("Failed to unprepare dynamic resources: {error}"),
+            );
             if !self.pause(&mut delay, drivers).await {
                 return;
             }
