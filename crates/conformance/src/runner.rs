@@ -9,6 +9,7 @@ use crate::case::Case;
 use crate::fixture::Fixture;
 use crate::options::Options;
 use crate::outcome::Stop;
+use crate::process::Process;
 use crate::report::{Record, Report, Verdict, printable};
 
 /// A case waits several times; this multiple of the limit of one wait ends it.
@@ -131,6 +132,14 @@ async fn try_case(case: &'static Case, fixture: &mut Fixture) -> Record {
         let limit = limit.saturating_add(options.churn);
         let result = tokio::time::timeout(limit, (case.run)(fixture)).await;
         result.unwrap_or_else(|_| Err(Stop::Fail(format!("the case did not end within {limit:?}"))))
+    };
+    // The driver that failed a call may have ended in it.
+    let ended = fixture.process().and_then(Process::exited);
+    let result = match (result, ended) {
+        (Err(Stop::Fail(observed)), Some(status)) => Err(Stop::Fail(format!(
+            "{observed}; the driver's process has ended: {status}"
+        ))),
+        (result, _) => result,
     };
     fixture.reset();
     let mut record = finish(case, result, expected, start.elapsed());

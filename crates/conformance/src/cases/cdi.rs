@@ -1,6 +1,8 @@
 //! CDI files.
 
-use allot_cdi::{Registry, Spec, VERSIONS};
+use std::path::Path;
+
+use allot_cdi::{Mount, Registry, Spec, VERSIONS};
 
 use crate::case::{Case, Observed, case, ensure, fail, source};
 use crate::fixture::Fixture;
@@ -10,6 +12,10 @@ pub(crate) const CASES: &[Case] = &[
         rule: "Every CDI file is valid, and every CDI device of an answer is defined by one of them when the call returns.",
         source: source::CDI,
         hint: "write the file before answering; check it with the CDI library's validation"),
+    case!(host_paths, "cdi-host-paths", process: false, devices: 1,
+        rule: "When the call returns, the sources of bind mounts and the programs of hooks in the CDI devices of an answer exist on the host, by absolute paths.",
+        source: "CDI specification, hostPath; OCI runtimes do not create the source of a mount",
+        hint: "create what the container mounts before answering; a driver in a container names paths of the host"),
     case!(version, "cdi-version", process: false, devices: 1,
         rule: "The version of a CDI file is the lowest that its fields need, or at most 0.6.0, which every runtime with CDI support accepts.",
         source: "CDI specification, cdiVersion: a runtime refuses files of versions that it does not know",
@@ -53,6 +59,30 @@ async fn valid(w: &mut Fixture) -> Observed {
     ensure!(errors.is_empty(), "{}", errors.join("; "));
     w.needs_cdi(&devices)?;
     Ok(format!("{} files", w.cdi_files().len()))
+}
+
+async fn host_paths(w: &mut Fixture) -> Observed {
+    let claim = w.claim(0).await?;
+    let devices = w.prepare(&claim).await?;
+    w.needs_cdi(&devices)?;
+    let edits = w.edits(&devices)?;
+    let bind = |mount: &&Mount| matches!(mount.kind.as_deref(), None | Some("" | "bind" | "none"));
+    let mounts = edits.mounts.iter().filter(bind);
+    let mounts = mounts.map(|mount| ("the mount of", &mount.host_path));
+    let hooks = edits.hooks.iter().map(|hook| ("the hook", &hook.path));
+    let mut count = 0;
+    for (what, path) in mounts.chain(hooks) {
+        ensure!(
+            Path::new(path).is_absolute(),
+            "{what} {path}: the path is not absolute"
+        );
+        ensure!(
+            Path::new(path).exists(),
+            "{what} {path}: there is no such file or directory"
+        );
+        count += 1;
+    }
+    Ok(format!("{count} paths"))
 }
 
 async fn version(w: &mut Fixture) -> Observed {

@@ -24,6 +24,7 @@ const STATE: u64 = 16 << 20;
 struct Files {
     cdi: usize,
     state: usize,
+    directories: usize,
     /// Of the files of state, together.
     bytes: u64,
 }
@@ -35,6 +36,7 @@ impl Files {
         Self {
             cdi: w.cdi_files().len(),
             state: state.len(),
+            directories: w.state_directories(),
             bytes: sizes.map(|file| file.len()).fold(0, u64::saturating_add),
         }
     }
@@ -63,10 +65,11 @@ async fn churn(w: &mut Fixture) -> Observed {
     // Work under way, such as a scan for devices, holds descriptors for a while, and a garbage collector closes some
     // later; a leak stays.
     let deadline = Instant::now() + w.options().quiet * 5;
-    let (descriptors, memory) = loop {
-        match growth(used, w.usage(), measured) {
+    let after = loop {
+        let after = w.usage();
+        match leaks(used, after, measured) {
             Err(_) if Instant::now() < deadline => tokio::time::sleep(POLL_INTERVAL).await,
-            growth => break growth?,
+            leaks => break leaks.map(|()| after)?,
         }
     };
     let now = Files::of(w);
@@ -82,6 +85,12 @@ async fn churn(w: &mut Fixture) -> Observed {
         now.state,
         files.state
     );
+    ensure!(
+        now.directories <= files.directories + FILES,
+        "{} directories of state after {measured} claims, {} before",
+        now.directories,
+        files.directories
+    );
     let bytes = now.bytes.saturating_sub(files.bytes);
     ensure!(
         bytes <= STATE,
@@ -89,15 +98,23 @@ async fn churn(w: &mut Fixture) -> Observed {
         bytes >> 20
     );
     Ok(format!(
-        "{claims} claims in {:.0?}: in the last {measured}, {descriptors} more descriptors, {} KiB more memory, {} KiB more state",
+        "{claims} claims in {:.0?}; before and after the last {measured}: descriptors {} and {}, memory {} and {} KiB, CDI files {} and {}, files of state {} and {} with {} and {} KiB",
         begun.elapsed(),
-        memory >> 10,
-        bytes >> 10
+        used.descriptors,
+        after.descriptors,
+        used.memory >> 10,
+        after.memory >> 10,
+        files.cdi,
+        now.cdi,
+        files.state,
+        now.state,
+        files.bytes >> 10,
+        now.bytes >> 10
     ))
 }
 
-/// How many more descriptors and bytes of memory the driver's processes use; fails if that is a leak.
-fn growth(before: Usage, now: Usage, claims: u32) -> Result<(usize, u64), Stop> {
+/// Fails if the driver's processes use more than before, and the growth is a leak.
+fn leaks(before: Usage, now: Usage, claims: u32) -> Result<(), Stop> {
     let descriptors = now.descriptors.saturating_sub(before.descriptors);
     ensure!(
         descriptors <= DESCRIPTORS,
@@ -115,5 +132,5 @@ fn growth(before: Usage, now: Usage, claims: u32) -> Result<(usize, u64), Stop> 
         now.processes,
         before.processes
     );
-    Ok((descriptors, memory))
+    Ok(())
 }

@@ -15,6 +15,10 @@ pub(crate) const CASES: &[Case] = &[
         rule: "The response contains the requested claim by UID, with the allocated devices and their pool and request names.",
         source: source::PROTO,
         hint: "take pool, device and request from the claim's allocation results of this driver"),
+    case!(several_devices, "prepare-several-devices", process: false, devices: 2,
+        rule: "The response for a claim with several devices of the driver contains each of them, for its own request.",
+        source: source::PROTO,
+        hint: "respond with one device for each allocation result of this driver"),
     case!(foreign, "prepare-other-driver", process: false, devices: 1,
         rule: "Devices of other drivers in the same claim are ignored.",
         source: source::PREPARE,
@@ -101,6 +105,34 @@ async fn answers(w: &mut Fixture) -> Observed {
         ensure!(parsed.is_ok(), "{id:?} is not a CDI name");
     }
     Ok(format!("{} with {:?}", device.name, found.cdi))
+}
+
+async fn several_devices(w: &mut Fixture) -> Observed {
+    let wanted = w.devices()[..2].to_vec();
+    let claim = w
+        .make(ClaimRequest {
+            devices: wanted.clone(),
+            ..ClaimRequest::default()
+        })
+        .await?;
+    let answer = w.prepare(&claim).await?;
+    w.names_devices(&claim, &answer).await?;
+    for (index, device) in wanted.iter().enumerate() {
+        let Some(found) = prepared_device(&answer, device) else {
+            return fail(format!(
+                "device {} of request r{index} is not in the response",
+                device.name
+            ));
+        };
+        let named = found.requests.is_empty() || found.requests == [format!("r{index}")];
+        ensure!(
+            named,
+            "device {} is for the requests {:?} instead of r{index}",
+            device.name,
+            found.requests
+        );
+    }
+    Ok(format!("{} and {}", wanted[0].name, wanted[1].name))
 }
 
 async fn foreign(w: &mut Fixture) -> Observed {

@@ -4,6 +4,9 @@ use std::fmt::Write as _;
 
 use super::{Record, Report, Verdict};
 
+/// The case that every case with a prepared claim builds on.
+const BASIC: &str = "prepare-answers";
+
 impl Record {
     /// The case as a paragraph: one line unless it failed.
     pub fn text(&self) -> String {
@@ -76,7 +79,8 @@ pub(super) fn summary(report: &Report) -> String {
     };
     let tried = report.cases.len() - report.count(Verdict::Skip);
     format!(
-        "{}: {} of {tried} cases passed{}{}{}{}",
+        "{}{}: {} of {tried} cases passed{}{}{}{}",
+        first_of_all(report),
         printable(&report.driver),
         report.count(Verdict::Pass),
         count(Verdict::Fail, "failed"),
@@ -87,6 +91,27 @@ pub(super) fn summary(report: &Report) -> String {
         ),
         count(Verdict::Skip, "skipped"),
     )
+}
+
+/// A driver that prepares nothing fails most cases, and their hints are about what comes later.
+fn first_of_all(report: &Report) -> String {
+    let failed = || {
+        let records = report.cases.iter();
+        records.filter(|record| record.verdict == Verdict::Fail)
+    };
+    let unprepared = |record: &&Record| record.observed.starts_with("NodePrepareResources: ");
+    if !failed()
+        .filter(unprepared)
+        .any(|record| record.case == BASIC)
+    {
+        return String::new();
+    }
+    match failed().filter(unprepared).count() - 1 {
+        0 => String::new(),
+        others => format!(
+            "first of all {BASIC}: {others} other cases failed because no claim was prepared, whatever their hints say\n"
+        ),
+    }
 }
 
 #[cfg(test)]
@@ -122,5 +147,52 @@ mod tests {
                 "                \\u{1b}]0;title\\u{7}\\u{9b}1m\\u{1b}[3",
             ]
         );
+    }
+
+    fn report(cases: &[(&'static str, Verdict, &str)]) -> Report {
+        let record = |(case, verdict, observed): &(&'static str, Verdict, &str)| Record {
+            case,
+            verdict: *verdict,
+            rule: "r",
+            source: "s",
+            observed: (*observed).to_owned(),
+            hint: None,
+            output: String::new(),
+            seconds: Duration::ZERO,
+        };
+        Report {
+            driver: "d".into(),
+            versions: Vec::new(),
+            cases: cases.iter().map(record).collect(),
+        }
+    }
+
+    /// A driver that fails every claim was told to remove CDI files and to persist answers.
+    #[test]
+    fn regression_a_driver_that_prepares_nothing_is_told_where_to_begin() {
+        let panicked = "NodePrepareResources: Internal: driver: panicked";
+        let report = |basic: Verdict| {
+            summary(&report(&[
+                (BASIC, basic, panicked),
+                ("cdi-clean", Verdict::Fail, panicked),
+                (
+                    "churn",
+                    Verdict::Fail,
+                    "NodePrepareResources: no answer within 60s",
+                ),
+                ("publish-idle", Verdict::Fail, "3 writes"),
+            ]))
+        };
+        assert_eq!(
+            report(Verdict::Fail),
+            "first of all prepare-answers: 2 other cases failed because no claim was prepared, whatever their hints say\n\
+             d: 0 of 4 cases passed, 4 failed"
+        );
+        assert_eq!(report(Verdict::Pass), "d: 1 of 4 cases passed, 3 failed");
+    }
+
+    #[test]
+    fn the_case_to_begin_with_exists() {
+        assert!(crate::cases().iter().any(|case| case.name == BASIC));
     }
 }

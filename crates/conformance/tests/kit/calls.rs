@@ -132,6 +132,12 @@ impl Raw {
         if self.fault("leaks-memory") {
             std::mem::forget(vec![1_u8; 2 << 20]);
         }
+        if self.fault("ends-in-calls") {
+            std::process::exit(3);
+        }
+        if self.fault("leaks-directories") {
+            std::fs::create_dir(self.data().join(&claim.uid)).unwrap();
+        }
         if self.fault("leaks-files") {
             std::fs::write(self.data().join(&claim.uid), "").unwrap();
         }
@@ -174,6 +180,11 @@ impl Raw {
         entry
             .devices
             .iter()
+            .take(if self.fault("first-device") {
+                1
+            } else {
+                usize::MAX
+            })
             .map(|device| (device.clone(), ids(device)))
             .collect()
     }

@@ -198,6 +198,7 @@ async fn chaos_finds_what_is_lost() {
 /// The cases that look at the devices in answers.
 const DEVICES_ARE_NAMED: &[&str] = &[
     "prepare-answers",
+    "prepare-several-devices",
     "prepare-other-driver",
     "prepare-alternative",
     "prepare-replaced-claim",
@@ -231,6 +232,7 @@ const FAULTS: &[(&str, &[&str])] = &[
     ("empties-at-exit", &["publish-exit"]),
     ("wrong-request", &["prepare-answers"]),
     ("names-nothing", DEVICES_ARE_NAMED),
+    ("first-device", &["prepare-several-devices"]),
     ("answers-foreign", &["prepare-other-driver"]),
     ("sub-request", &["prepare-alternative"]),
     (
@@ -312,6 +314,7 @@ const FAULTS: &[(&str, &[&str])] = &[
     ("leaks-descriptors", &["churn"]),
     ("leaks-memory", &["churn"]),
     ("leaks-files", &["churn"]),
+    ("leaks-directories", &["churn"]),
     ("grows-state", &["churn"]),
     ("random-names", &["crash-prepared"]),
     ("busy-prepare", &["crash-during-prepare"]),
@@ -322,6 +325,8 @@ const FAULTS: &[(&str, &[&str])] = &[
     ("reads-before-lock", &["late-prepare"]),
     ("gives-up", &["late-api"]),
     ("broken-file", &["cdi-valid"]),
+    ("mounts-nothing", &["cdi-host-paths"]),
+    ("mounts-relative", &["cdi-host-paths"]),
     ("new-cdi-version", &["cdi-version"]),
     ("same-cdi-name", &["cdi-unique"]),
     ("torn-cdi", &["cdi-atomic"]),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use allot_cdi::{ContainerEdits, Device as CdiDevice, Spec};
+use allot_cdi::{ContainerEdits, Device as CdiDevice, Mount, Spec};
 
 use super::{COMMON, Entry, KIND, Memory, NAME, Prepared, Raw};
 
@@ -65,6 +65,7 @@ impl Raw {
                     .into_iter()
                     .chain(entry.brightness.iter().map(|it| format!("BRIGHTNESS={it}")))
                     .collect(),
+                mounts: self.mounts(),
                 ..Default::default()
             },
             ..Default::default()
@@ -86,6 +87,21 @@ impl Raw {
             return std::fs::write(&path, text).map_err(|error| error.to_string());
         }
         spec.write(&path).map_err(|error| error.to_string())
+    }
+
+    /// What containers mount of the host.
+    fn mounts(&self) -> Vec<Mount> {
+        let host_path = match &*self.settings.fault {
+            "mounts-nothing" => self.data().join("none").display().to_string(),
+            "mounts-relative" => "etc".to_owned(),
+            _ => self.data().display().to_string(),
+        };
+        vec![Mount {
+            host_path,
+            container_path: "/run/raw".to_owned(),
+            options: vec!["ro".to_owned(), "rbind".to_owned()],
+            kind: None,
+        }]
     }
 
     /// Installs a program, as for a hook of its CDI devices. One that is there is an earlier one of the same release.
