@@ -363,3 +363,54 @@ async fn what_is_limited_needs_a_quota() {
     let why = "deployments.apps \"d\" is forbidden: insufficient quota to consume: count/deployments.apps";
     assert_eq!(said(made), (403, why.to_owned()));
 }
+
+/// A claim that looks like the one for the extended resources of a pod costs nothing, since the pod has paid: but one.
+#[tokio::test]
+async fn regression_claims_that_name_a_pod_as_their_owner_count() {
+    let server = server("ResourceQuota", AdmissionOptions::default()).await;
+    let class =
+        json!({"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": "example.com/gpu"}});
+    let path = "/apis/resource.k8s.io/v1/deviceclasses";
+    let (code, answer) = admin(&server, "POST", path, class).await;
+    assert_eq!(code, 201, "{answer}");
+    quota(
+        &server,
+        "q",
+        json!({"hard": {"requests.example.com/gpu": "1"}}),
+    )
+    .await;
+    let amount = json!({"example.com/gpu": "1"});
+    let container =
+        json!({"name": "c", "image": "i", "resources": {"requests": amount, "limits": amount}});
+    let (code, made) = create(&server, json!({"containers": [container]})).await;
+    assert_eq!(code, 201, "{made}");
+    let claim = |name: &str, count: i64| {
+        json!({"metadata": {"name": name,
+            "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p",
+                "uid": made["metadata"]["uid"], "controller": true}]},
+        "spec": {"devices": {"requests": [
+            {"name": "a", "exactly": {"deviceClassName": "gpu", "count": count}},
+            {"name": "b", "exactly": {"deviceClassName": "gpu", "count": 1}},
+        ]}}})
+    };
+    let path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
+    let why = |requested: &str| {
+        format!(
+            "resourceclaims.resource.k8s.io \"c\" is forbidden: exceeded quota: q, requested: \
+            requests.example.com/gpu={requested}, used: requests.example.com/gpu=1, limited: requests.example.com/gpu=1"
+        )
+    };
+    // More devices than 64 bits count were a negative number.
+    let answer = said(admin(&server, "POST", path, claim("c", i64::MAX)).await);
+    assert_eq!(answer, (403, why("9223372036854775807")));
+    let mut one = claim("first", 1);
+    let requests = one["spec"]["devices"]["requests"].as_array_mut().unwrap();
+    requests.truncate(1);
+    let mut another = one.clone();
+    another["metadata"]["name"] = json!("c");
+    let (code, answer) = admin(&server, "POST", path, one).await;
+    assert_eq!(code, 201, "{answer}");
+    let answer = said(admin(&server, "POST", path, another).await);
+    assert_eq!(answer, (403, why("1")));
+}
