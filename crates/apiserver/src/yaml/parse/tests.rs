@@ -51,6 +51,20 @@ fn regression_numbers_that_begin_with_zero_are_octal() {
     assert_eq!(read.value, expected);
 }
 
+/// The parser panicked, and a document whose last line has no line break was refused.
+#[test]
+fn regression_a_block_scalar_at_the_end_of_the_text_is_read() {
+    let check = |text: &str, expected: &str| {
+        let read = parse(text.as_bytes()).unwrap();
+        assert_eq!(read.value["k"], expected, "{text:?}");
+    };
+    check("k: |\n  a\n  b", "a\nb");
+    check("k: |+\n  a", "a");
+    check("k: >-\n  a\n  b", "a b");
+    check("\u{feff}k: |\n  a", "a");
+    check("k: |\n  a\n# b", "a\n");
+}
+
 /// The parser panicked, and the request was answered with 500.
 #[test]
 fn regression_a_tag_before_a_comma_is_an_error() {
