@@ -2,6 +2,7 @@
 //! `apply` and `diff`, with those of extension API servers ([`extended`]).
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
 
 use allot_schema::openapi::{self as schemas, Format};
 use bytes::Bytes;
@@ -23,7 +24,7 @@ mod paths;
 mod swagger;
 
 pub(crate) use extended::served_by;
-use part::{Part, components, hash_all, parts};
+use part::{Part, components, digest, parts};
 pub(crate) use swagger::{Refused, reduce};
 
 const JSON: &str = "application/json";
@@ -35,8 +36,31 @@ const MAX_PARTS: usize = 16 << 20;
 #[derive(Default)]
 pub struct Cache {
     documents: Mutex<BTreeMap<String, (String, Bytes)>>,
+    /// The hashes of the documents of the registry that was asked about last.
+    hashes: Mutex<(Weak<Registry>, Arc<Hashes>)>,
     /// Held while a document is made: others that want it wait for it.
     making: tokio::sync::Mutex<()>,
+}
+
+/// Hashes that change with the documents of a registry.
+#[derive(Debug, Default)]
+struct Hashes {
+    /// That of the document of all groups.
+    all: String,
+    /// Those of the others, by their names.
+    parts: BTreeMap<String, String>,
+}
+
+impl Hashes {
+    fn of(registry: &Registry) -> Self {
+        let parts = parts(registry).into_iter();
+        let parts: BTreeMap<_, _> = parts.map(|(name, part)| (name, part.hash())).collect();
+        let all: Vec<&str> = parts.values().map(String::as_str).collect();
+        Hashes {
+            all: digest(&all),
+            parts,
+        }
+    }
 }
 
 /// Answers a request on the documents; none where the path is another.
@@ -49,7 +73,8 @@ pub async fn answer(
     let registry = core.registry.load_full();
     if rest == "v2" {
         let parts = extended::parts(core, MAX_PARTS);
-        let hash = extended::hash(hash_all(&registry), &parts);
+        let own = cache.hashes(&registry).await;
+        let hash = extended::hash(own.all.clone(), &parts);
         let make = || {
             let mut document = v2(&registry);
             extended::add(&mut document, &parts);
@@ -60,7 +85,7 @@ pub async fn answer(
     let name = rest.strip_prefix("v3")?;
     let Some(name) = name.strip_prefix('/') else {
         return Some(if name.is_empty() {
-            index(core, &registry)
+            index(core, &*cache.hashes(&registry).await)
         } else {
             plain(404, "")
         });
@@ -69,10 +94,15 @@ pub async fn answer(
         let (hash, make) = (&converted.hash, || extended::newer(&converted));
         return Some(versioned(cache, request, name, hash, make).await);
     }
-    let Some(part) = parts(&registry).remove(name) else {
+    let hashes = cache.hashes(&registry).await;
+    let Some(hash) = hashes.parts.get(name) else {
         return Some(plain(404, ""));
     };
-    Some(versioned(cache, request, name, &part.hash(), || part.v3()).await)
+    let make = || {
+        let part = parts(&registry).remove(name);
+        part.map_or(Value::Null, |part| part.v3())
+    };
+    Some(versioned(cache, request, name, hash, make).await)
 }
 
 /// A document in the newer format. An address with the hash of an earlier one leads to the present one.
@@ -96,6 +126,26 @@ async fn versioned(
 }
 
 impl Cache {
+    /// The hashes of a registry. With large definitions they take long, and every request needs them, also one whose
+    /// client has the document.
+    async fn hashes(&self, registry: &Arc<Registry>) -> Arc<Hashes> {
+        let known = || {
+            let hashes = self.hashes.lock();
+            let is_same = Weak::as_ptr(&hashes.0) == Arc::as_ptr(registry);
+            is_same.then(|| hashes.1.clone())
+        };
+        if let Some(known) = known() {
+            return known;
+        }
+        let _making = self.making.lock().await;
+        if let Some(known) = known() {
+            return known;
+        }
+        let made = Arc::new(in_place(|| Hashes::of(registry)));
+        *self.hashes.lock() = (Arc::downgrade(registry), made.clone());
+        made
+    }
+
     fn get(&self, key: &str, hash: &str) -> Option<Bytes> {
         let documents = self.documents.lock();
         let known = documents.get(key).filter(|(made_of, _)| made_of == hash);
@@ -202,10 +252,9 @@ async fn document(
 }
 
 /// The list of documents. Upstream sends it as plain text, which clients expect.
-fn index(core: &ServerState, registry: &Registry) -> Response<Body> {
+fn index(core: &ServerState, hashes: &Hashes) -> Response<Body> {
     let mut paths = Map::new();
-    let own = parts(registry);
-    let own = own.into_iter().map(|(name, part)| (name, part.hash()));
+    let own = hashes.parts.clone().into_iter();
     for (name, hash) in own.chain(extended::listed(core)) {
         let address = match hash.as_str() {
             "" => format!("/openapi/v3/{name}"),

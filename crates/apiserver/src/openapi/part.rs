@@ -85,11 +85,6 @@ pub(super) fn digest(parts: &[&str]) -> String {
         .collect()
 }
 
-pub(super) fn hash_all(registry: &Registry) -> String {
-    let hashes: Vec<String> = parts(registry).values().map(Part::hash).collect();
-    digest(&hashes.iter().map(String::as_str).collect::<Vec<_>>())
-}
-
 impl Part {
     /// Changes when the document does, and is available without generating it.
     pub(super) fn hash(&self) -> String {

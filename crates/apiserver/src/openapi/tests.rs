@@ -67,8 +67,9 @@ fn hashes_follow_the_resources() {
         &RuntimeConfig::parse("resource.k8s.io/v1beta1=true").expect("a valid configuration"),
         Release::NEWEST,
     );
-    assert_eq!(hash_all(&registry), hash_all(&registry));
-    assert_ne!(hash_all(&registry), hash_all(&more));
+    let hash = |registry: &Registry| Hashes::of(registry).all;
+    assert_eq!(hash(&registry), hash(&registry));
+    assert_ne!(hash(&registry), hash(&more));
 }
 
 /// Generated clients are named after the operations.
@@ -155,4 +156,20 @@ fn regression_versions_of_a_definition_have_their_own_subresources() {
     let bare = with(json!({"status": {}}));
     let hash = |registry: &Registry| super::parts(registry)["apis/example.com/v1"].hash();
     assert_ne!(hash(&registry), hash(&bare));
+}
+
+/// Every request serialised and hashed the schemas of all definitions, also that of a client that had the document.
+#[tokio::test]
+async fn regression_a_registry_is_hashed_once() {
+    let registry = || {
+        let made = builtin::registry(&RuntimeConfig::default(), Release::NEWEST);
+        Arc::new(made)
+    };
+    let (one, another) = (registry(), registry());
+    let cache = Cache::default();
+    let first = cache.hashes(&one).await;
+    assert!(Arc::ptr_eq(&first, &cache.hashes(&one).await));
+    let second = cache.hashes(&another).await;
+    assert!(!Arc::ptr_eq(&first, &second));
+    assert_eq!(first.all, second.all);
 }
