@@ -15,6 +15,7 @@ pub(crate) mod node;
 pub(crate) mod oidc;
 pub mod policy;
 pub(crate) mod rules;
+mod secret_token;
 mod token;
 mod token_webhook;
 mod webhook;
@@ -25,4 +26,4 @@ pub(crate) use authorize::{Selectors, authorizer_attributes, selected, undecided
 pub use decision::{Decision, Verdict};
 pub use impersonate::Impersonation;
 pub use index::{Binding, Index, Rule, Scope, Subject};
-pub use token::{Bound, Life, Signer, TokenError};
+pub use token::{Bound, LONGEST_SECONDS, Life, Signer, TokenError};

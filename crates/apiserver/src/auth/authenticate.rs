@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::credential;
 use super::oidc::{self, Issuers};
+use super::secret_token;
 use super::token::{Bound, LEEWAY, Signer, TokenError};
 use super::token_webhook::TokenWebhook;
 use crate::config::{Anonymous, Config, TokenIssuer};
@@ -212,6 +213,7 @@ impl Authenticator {
             ));
         }
         still_there(core, &bound, now).await?;
+        secret_token::check(core, &bound, token).await?;
         Ok((service_account(&bound), matching))
     }
 }

@@ -10,6 +10,9 @@ use crate::keys::{TokenKey, VerifyingKey};
 /// Seconds by which clocks may differ, and for which what a token is bound to may still be deleted; as upstream.
 pub(super) const LEEWAY: i64 = 60;
 
+/// The longest life of a token that can be requested, in seconds.
+pub const LONGEST_SECONDS: i64 = 1 << 32;
+
 /// Signs and verifies.
 pub struct Signer {
     key: TokenKey,
@@ -61,6 +64,9 @@ pub struct Bound {
     pub audiences: Vec<String>,
     /// Identifies this token.
     pub id: String,
+    /// A proven token has the longest life that can be requested, as those that the controller of service accounts writes
+    /// into secrets.
+    pub lasts: bool,
 }
 
 /// How long a token is good, in seconds.
@@ -165,6 +171,9 @@ impl Signer {
         if number("iat").is_some_and(|made| now.saturating_add(LEEWAY) < made) {
             return Err(TokenError::Future);
         }
+        let longest = self.options.max_seconds.unwrap_or(LONGEST_SECONDS);
+        let life = number("exp").zip(number("iat"));
+        let life = life.map_or(0, |(end, made)| end.saturating_sub(made));
         let private = &parsed["kubernetes.io"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let reference = |key: &str| {
@@ -184,6 +193,7 @@ impl Signer {
             secret: reference("secret"),
             audiences,
             id: text(&parsed["jti"]),
+            lasts: life >= longest.min(LONGEST_SECONDS),
         })
     }
 

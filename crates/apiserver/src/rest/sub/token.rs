@@ -9,7 +9,7 @@ use http::Response;
 use serde_json::{Value, json};
 
 use crate::admission::Operation;
-use crate::auth::{Bound, Life};
+use crate::auth::{Bound, LONGEST_SECONDS, Life};
 use crate::body::Body;
 use crate::context::Call;
 use crate::encode::value_response;
@@ -22,7 +22,6 @@ const API_VERSION: &str = "authentication.k8s.io/v1";
 const KIND: &str = "TokenRequest";
 const DEFAULT_SECONDS: i64 = 3600;
 const MIN_SECONDS: i64 = 600;
-const MAX_SECONDS: i64 = 1 << 32;
 /// The life by which admission marks the tokens that it mounts into pods, and how long these live.
 const MOUNTED_SECONDS: i64 = 3607;
 const EXTENDED_SECONDS: i64 = 365 * 24 * 3600;
@@ -159,7 +158,7 @@ fn validate(seconds: i64) -> Result<()> {
             "may not specify a duration less than 10 minutes",
         ));
     }
-    if seconds > MAX_SECONDS {
+    if seconds > LONGEST_SECONDS {
         errors.push(Error::invalid(
             &path,
             seconds,

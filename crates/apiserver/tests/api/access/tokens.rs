@@ -180,3 +180,52 @@ async fn no_token_is_no_wrong_token() {
     assert_eq!(server.handle(request, None).await.status(), 200);
     assert_eq!(code(&server, "no-token").await, 401);
 }
+
+/// An administrator ends the token in a secret by a label or by another token; the token itself goes on for years.
+#[tokio::test]
+async fn regression_the_token_in_a_secret_can_be_ended() {
+    let (server, _) = server().await;
+    let account = json!({"metadata": {"name": "app"}});
+    create(&server, "serviceaccounts", account).await;
+    let secret = json!({"metadata": {"name": "held", "annotations": {"kubernetes.io/service-account.name": "app"}},
+        "type": "kubernetes.io/service-account-token"});
+    create(&server, "secrets", secret).await;
+    let to = json!({"apiVersion": "v1", "kind": "Secret", "name": "held"});
+    let short = token(&server, to.clone()).await;
+    let request = json!({"spec": {"boundObjectRef": to, "expirationSeconds": 1_i64 << 32}});
+    let path = format!("{CORE}/serviceaccounts/app/token");
+    let (code_of_token, made) = admin(&server, "POST", &path, request).await;
+    assert_eq!(code_of_token, 201, "{made}");
+    let lasting = made["status"]["token"].as_str().unwrap();
+    let path = format!("{CORE}/secrets/held");
+    let change = async |patch: Value| {
+        let (code, made) = admin(&server, "PATCH", &path, patch).await;
+        assert_eq!(code, 200, "{made}");
+        made
+    };
+    change(json!({"stringData": {"token": lasting}})).await;
+    assert_eq!(code(&server, lasting).await, 201);
+    // Its use is noted.
+    let today = jiff::Timestamp::now().to_string()[..10].to_owned();
+    let (_, held) = admin(&server, "GET", &path, json!(null)).await;
+    let label = |name: &str, value: Value| json!({"metadata": {"labels": {name: value}}});
+    let last_used = "kubernetes.io/legacy-token-last-used";
+    let noted = &held["metadata"]["labels"][last_used];
+    assert!(noted.as_str().is_some_and(|day| *day >= *today), "{held}");
+
+    let invalid = "kubernetes.io/legacy-token-invalid-since";
+    change(label(invalid, json!("2026-01-01"))).await;
+    assert_eq!(code(&server, lasting).await, 401);
+    let why = error(&server, lasting).await;
+    let text = "the token in secret default/held for service account default/app has been marked invalid. Use tokens \
+        from the TokenRequest API or manually created secret-based tokens, or remove the \
+        'kubernetes.io/legacy-token-invalid-since' label from the secret to temporarily allow use of this token";
+    assert!(why.contains(text), "{why}");
+    // Others that end with the secret have been requested.
+    assert_eq!(code(&server, &short).await, 201);
+    change(label(invalid, Value::Null)).await;
+    assert_eq!(code(&server, lasting).await, 201);
+    change(json!({"stringData": {"token": "another"}})).await;
+    assert_eq!(code(&server, lasting).await, 401);
+    assert_eq!(code(&server, &short).await, 201);
+}
