@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::read::{numbers, validate_options, watched_version};
 use crate::body::Body;
 use crate::context::Call;
-use crate::error::Result;
+use crate::error::{ApiError, Result};
 use crate::negotiate::Encoding;
 use crate::registry::Resource;
 use crate::select::Selection;
@@ -56,6 +56,11 @@ pub(super) async fn watch(call: Call<'_>) -> Result<Response<Body>> {
             ..ListOptions::default()
         };
         let page = backend.list(&call.resource.collection, options).await?;
+        if page.revision < from {
+            // The client has seen a newer state: what there was before must not take its place.
+            let ApiError(status) = ApiError::future_version(from, page.revision);
+            first_error = Some(status.to_json());
+        }
         initial = call.all_converted(page.entries).await?;
         initial.retain(|entry| call.selects(&selection, entry));
         Some(backend.watch(&call.resource.collection, &prefix, page.revision)?)

@@ -265,3 +265,19 @@ async fn first_bookmark(server: &Server, path: &str, accept: &str) -> Value {
         }
     }
 }
+
+/// A client that has seen a newer state, such as one of a store that was restored, was sent an older one as if it were not.
+#[tokio::test]
+async fn regression_a_watch_is_not_older_than_it_has_to_be() {
+    let server = Server::in_memory().await.unwrap();
+    let path = "/api/v1/configmaps?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=99999999";
+    let request = http::Request::get(path).body(Full::new(Bytes::new())).unwrap();
+    let response = server.handle(request, Some(User::admin())).await;
+    // It ends with the error.
+    let text = response.into_body().collect().await.unwrap().to_bytes();
+    let event: Value = serde_json::from_slice(&text).unwrap();
+    assert_eq!(event["type"], "ERROR", "{event}");
+    assert_eq!(event["object"]["code"], 504, "{event}");
+    let cause = &event["object"]["details"]["causes"][0]["message"];
+    assert_eq!(cause, "Too large resource version", "{event}");
+}
