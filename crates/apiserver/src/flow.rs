@@ -4,7 +4,7 @@
 //! level's seats and queues decide ([`seats`]). Without, there is one limit for mutating requests and one for the
 //! others. Long-running requests take no seat; a watch has one until it has begun.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,6 +28,8 @@ use crate::state::ServerState;
 
 mod dangling;
 mod estimate;
+mod exempt;
+mod kinds;
 pub(crate) mod metrics;
 mod retry;
 mod rules;
@@ -38,6 +40,8 @@ mod tests;
 mod watches;
 
 use estimate::Width;
+use exempt::Exempt;
+use kinds::Kinds;
 use metrics::{Counted, Metrics};
 use retry::Refused;
 use rules::{Level, Rules, Schema};
@@ -45,7 +49,7 @@ use seats::{Arrival, Refusal, Running, Seats, Sender};
 use watches::Watches;
 
 pub use seat::Seat;
-use seat::{Place, Taken};
+use seat::{Execution, Exempted, Place, Taken, Wait};
 pub use watches::Watching;
 
 /// The group of flow schemas and priority levels.
@@ -78,20 +82,30 @@ pub struct FlowControl {
     mutating: Option<Arc<Semaphore>>,
     refused: Refused,
     watches: Arc<Watches>,
+    kinds: Kinds,
     metrics: Metrics,
 }
 
 #[derive(Default)]
 struct State {
     seats: Seats,
-    waiting: FxHashMap<u64, oneshot::Sender<Running>>,
+    exempt: BTreeMap<Arc<str>, Arc<Exempt>>,
+    waiting: FxHashMap<u64, Waiting>,
+}
+
+/// What a request in a queue waits for.
+struct Waiting {
+    start: oneshot::Sender<Running>,
+    counted: Arc<Counted>,
 }
 
 #[derive(Default)]
 struct Loaded {
     rules: Rules,
     /// In the order of the schemas.
-    counted: Vec<Counted>,
+    counted: Vec<Arc<Counted>>,
+    /// In the order of the levels.
+    exempt: Vec<Option<Arc<Exempt>>>,
 }
 
 /// The objects that classified a request; their UIDs are returned to the client.
@@ -135,6 +149,7 @@ impl FlowControl {
             mutating: semaphore(writes),
             refused: Refused::default(),
             watches: Arc::default(),
+            kinds: Kinds::new(reads, writes),
             metrics,
         })
     }
@@ -171,28 +186,37 @@ impl FlowControl {
             level: level.uid.clone(),
         });
         let counted = &loaded.counted[index];
+        let watchers = estimate::watchers(&self.watches, request);
+        if let Some(watchers) = watchers {
+            counted.watchers.observe(watchers as f64);
+        }
         let width = match level.id {
-            Some(_) => estimate::width(core, &self.watches, request, level.most_seats),
+            Some(_) => estimate::width(core, watchers, request, level.most_seats),
             None => Width::ONE,
         };
         counted.estimated.observe(width.seats as f64);
-        match self.seat(request, schema, level, width).await {
-            Ok(given) => {
-                counted.dispatched.inc();
-                let executed = match watch {
-                    true => &counted.begun,
-                    false => &counted.executed,
-                };
-                Ok(given.map_or(Seat::Free, |running| {
-                    Seat::Level(Taken {
-                        control: self.clone(),
-                        running,
-                        after: width.after,
-                        since: Instant::now(),
-                        executed: executed.clone(),
-                    })
-                }))
-            }
+        let execution = |seats| {
+            let phase = self.kinds.execute(&request.info.verb);
+            Execution::new(counted.clone(), watch, seats, phase)
+        };
+        if let Some(exempt) = &loaded.exempt[schema.level] {
+            exempt.begin(width.seats, self.now());
+            return Ok(Seat::Exempt(Exempted {
+                control: self.clone(),
+                level: exempt.clone(),
+                seats: width.seats,
+                execution: execution(width.seats),
+            }));
+        }
+        match self.seat(request, schema, level, counted, width).await {
+            Ok(given) => Ok(given.map_or(Seat::Free, |running| {
+                Seat::Level(Taken {
+                    control: self.clone(),
+                    running,
+                    after: width.after,
+                    execution: execution(running.seats),
+                })
+            })),
             Err(reason) => {
                 self.metrics.refused(&level.name, &schema.name, reason);
                 self.metrics.dropped(is_mutating(&request.info.verb));
@@ -215,7 +239,10 @@ impl FlowControl {
             return Some(Seat::Free);
         };
         match limit.clone().try_acquire_owned() {
-            Ok(permit) => Some(Seat::InFlight(permit)),
+            Ok(permit) => {
+                let phase = self.kinds.execute(&request.info.verb);
+                Some(Seat::InFlight(permit, phase))
+            }
             Err(_) if request.user.in_group(MASTERS) => Some(Seat::Free),
             Err(_) => {
                 self.metrics.dropped(mutating);
@@ -230,6 +257,7 @@ impl FlowControl {
         request: &Incoming,
         schema: &Schema,
         level: &Level,
+        counted: &Arc<Counted>,
         width: Width,
     ) -> Result<Option<Running>, Refusal> {
         let Some(id) = level.id else {
@@ -244,11 +272,19 @@ impl FlowControl {
         let (ticket, started) = {
             let mut state = self.state.lock();
             match state.seats.arrive(id, sender, width.seats, self.now()) {
-                Arrival::Start(running) => return Ok(Some(running)),
+                Arrival::Start(running) => {
+                    if let Some(length) = state.seats.queue_length(&running) {
+                        counted.queue_length.observe(length as f64);
+                    }
+                    return Ok(Some(running));
+                }
                 Arrival::Refuse(reason) => return Err(reason),
-                Arrival::Wait(ticket) => {
-                    let (sender, started) = oneshot::channel();
-                    state.waiting.insert(ticket.id(), sender);
+                Arrival::Wait(ticket, length) => {
+                    counted.queue_length.observe(length as f64);
+                    let (start, started) = oneshot::channel();
+                    let counted = counted.clone();
+                    let waiting = Waiting { start, counted };
+                    state.waiting.insert(ticket.id(), waiting);
                     self.dispatch(&mut state);
                     (ticket, started)
                 }
@@ -258,6 +294,11 @@ impl FlowControl {
             control: self.clone(),
             ticket,
             started,
+            wait: Wait::new(
+                counted.clone(),
+                width.seats,
+                self.kinds.wait(&request.info.verb),
+            ),
         };
         let limit = request.deadline.map_or(self.request_timeout, |deadline| {
             deadline.saturating_duration_since(tokio::time::Instant::now())
@@ -295,13 +336,17 @@ impl FlowControl {
         let now = self.now();
         while let Some((ticket, running)) = state.seats.dispatch(now) {
             let sent = match state.waiting.remove(&ticket) {
-                Some(sender) => sender.send(running),
+                Some(waiting) => waiting.start.send(running),
                 None => Err(running),
             };
             if let Err(running) = sent {
                 // The waiting request was dropped.
                 state.seats.finish(running, now);
             }
+        }
+        let lacking = state.seats.lacking();
+        if let Some(waiting) = lacking.and_then(|ticket| state.waiting.get(&ticket)) {
+            waiting.counted.lacked_seats.inc();
         }
     }
 
@@ -343,20 +388,43 @@ impl FlowControl {
         let mut state = self.state.lock();
         let rules = Rules::new(levels, schemas, self.total, &mut state.seats);
         self.dispatch(&mut state);
+        let (executing, waiting) = state.seats.capacity();
+        self.kinds.set_limits(executing, waiting);
+        let known = std::mem::take(&mut state.exempt);
+        let exempt = rules.levels.iter().map(|level| {
+            let spec = level.exempt.clone()?;
+            let exempt = match known.get(&level.name) {
+                Some(known) => known.clone(),
+                None => Exempt::new(spec.clone(), self.now()),
+            };
+            exempt.configure(spec);
+            state.exempt.insert(level.name.clone(), exempt.clone());
+            Some(exempt)
+        });
+        let exempt = exempt.collect();
         drop(state);
         let counted = rules.schemas.iter().map(|schema| {
             let level = &rules.levels[schema.level];
-            self.metrics.counted(&level.name, &schema.name)
+            Arc::new(self.metrics.counted(&level.name, &schema.name))
         });
         let counted = counted.collect();
-        self.rules.store(Arc::new(Loaded { rules, counted }));
+        self.rules.store(Arc::new(Loaded {
+            rules,
+            counted,
+            exempt,
+        }));
     }
 
     /// Sets the metrics that are read at the moment of a scrape.
     pub fn report(&self) {
         let mut state = self.state.lock();
-        state.seats.sync(self.now());
+        let now = self.now();
+        state.seats.sync(now);
         self.metrics.set(state.seats.numbers());
+        let exempt = state.exempt.values();
+        self.metrics
+            .set(exempt.map(|it| it.numbers(now, self.total)));
+        self.metrics.set_kinds(&self.kinds);
     }
 }
 

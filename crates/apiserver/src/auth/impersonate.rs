@@ -1,6 +1,6 @@
 //! Impersonation.
 //!
-//! Since 1.36 (KEP-5284) there are several modes. A constrained mode checks two permissions: whether the caller may
+//! With the gate ConstrainedImpersonation (KEP-5284) there are several modes. A constrained mode checks two permissions: whether the caller may
 //! make the request in this mode (`impersonate-on:<mode>:<verb>` on the resource), and whether it may impersonate that
 //! identity (`impersonate:<mode>`). The legacy mode, the verb `impersonate` alone, is still tried last; the first
 //! denial is the one that is reported.
@@ -11,6 +11,7 @@ use allot_apimachinery::Status;
 use allot_apimachinery::field::{ErrorList, Path, joined};
 use allot_apimachinery::names;
 use allot_apimachinery::quote::quote;
+use allot_model::features::Feature;
 use parking_lot::Mutex;
 
 use super::authorize::{
@@ -37,8 +38,6 @@ const PREFIX: &str = "impersonate-";
 const MANY: usize = 4;
 /// How many callers are remembered.
 const REMEMBERED: usize = 10_000;
-/// The release in which the constrained ways are on.
-const CONSTRAINED_SINCE: u8 = 36;
 
 /// A mode of impersonation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,7 +136,10 @@ impl Impersonation {
     ) -> Result<(Mode, User)> {
         let caller = &attributes.user.name;
         let last = self.last.lock().get(caller).copied();
-        let constrained = core.config.features.release().minor() >= CONSTRAINED_SINCE;
+        let constrained = core
+            .config
+            .features
+            .enabled(Feature::ConstrainedImpersonation);
         let mut refusal = None;
         let rest = MODES.into_iter().filter(|mode| Some(*mode) != last);
         for mode in last.into_iter().chain(rest) {

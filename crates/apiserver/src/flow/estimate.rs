@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use allot_model::features::Feature;
 use allot_store::Size;
 
 use super::watches::{Watches, exact};
@@ -12,6 +13,8 @@ use crate::state::ServerState;
 const BYTES_PER_SEAT: usize = 100_000;
 /// What a list holds at most, in bytes. Upstream's bound of lists from memory, which are streamed; here all lists are.
 const MOST_BYTES: usize = 1_000_000;
+/// Objects that a list reads for one seat without the gate SizeBasedListCostEstimate, as upstream.
+const OBJECTS_PER_SEAT: usize = 100;
 /// Watches that receive a change for one seat, as upstream.
 const WATCHES_PER_SEAT: usize = 10;
 /// How long a watch is thought to work on an event, as upstream.
@@ -45,6 +48,17 @@ impl Width {
         }
     }
 
+    /// The width of a list by the number of objects that it goes through. Upstream's `seatsBasedOnObjectCount` of lists
+    /// from memory: a limit does not make them narrower.
+    fn counted(stored: Size, single: bool, most: usize) -> Self {
+        let read = if single { 1 } else { stored.entries };
+        let seats = read.div_ceil(OBJECTS_PER_SEAT);
+        Width {
+            seats: seats.clamp(1, most.max(1)),
+            ..Self::ONE
+        }
+    }
+
     /// The width of a change that this many watches receive. A few cost nothing; the work of many takes at most `most`
     /// seats, for a longer time.
     fn told(watches: usize, most: usize) -> Self {
@@ -59,24 +73,33 @@ impl Width {
     }
 }
 
+/// How many watches receive the change of a mutating request.
+pub(super) fn watchers(watches: &Watches, request: &Incoming) -> Option<usize> {
+    let info = &request.info;
+    match info.verb.as_str() {
+        // A token is no event.
+        "create" if info.resource == "serviceaccounts" && info.subresource == "token" => None,
+        "create" | "update" | "patch" | "delete" => Some(watches.interested(info)),
+        _ => None,
+    }
+}
+
 /// Lists, watches that begin with one, and changes that go to many watches take more than one seat.
 pub(super) fn width(
     core: &ServerState,
-    watches: &Watches,
+    watchers: Option<usize>,
     request: &Incoming,
     most: usize,
 ) -> Width {
+    if let Some(watchers) = watchers {
+        return Width::told(watchers, most);
+    }
     let (info, query) = (&request.info, &request.query);
     let lists = match info.verb.as_str() {
         "list" => true,
         "watch" => {
             query.flag("sendInitialEvents")
                 || matches!(query.get("resourceVersion"), None | Some("" | "0"))
-        }
-        // A token is no event.
-        "create" if info.resource == "serviceaccounts" && info.subresource == "token" => false,
-        "create" | "update" | "patch" | "delete" => {
-            return Width::told(watches.interested(info), most);
         }
         _ => false,
     };
@@ -89,12 +112,17 @@ pub(super) fn width(
     };
     // One that names a single object reads that alone.
     let single = !info.name.is_empty() || exact(request, "metadata.name").is_some();
+    let stored = core.backend.size(&resource.collection);
+    let features = &core.config.features;
+    if !features.enabled(Feature::SizeBasedListCostEstimate) {
+        return Width::counted(stored, single, most);
+    }
     let limit = query.get("limit").and_then(|limit| limit.parse().ok());
     let limit = match limit.filter(|limit| *limit > 0) {
         _ if single => 1,
         limit => limit.unwrap_or(usize::MAX),
     };
-    Width::listed(core.backend.size(&resource.collection), limit, most)
+    Width::listed(stored, limit, most)
 }
 
 #[cfg(test)]
@@ -125,6 +153,28 @@ mod tests {
                 ..Width::ONE
             };
             assert_eq!(width, wanted, "{entries} objects of {bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn a_list_takes_more_the_more_objects_there_are() {
+        for (entries, single, most, seats) in [
+            (0, false, 10, 1),
+            (100, false, 10, 1),
+            (101, false, 10, 2),
+            (100_000, false, 10, 10),
+            (100_000, false, 3, 3),
+            (100_000, true, 10, 1),
+        ] {
+            let stored = Size {
+                entries,
+                bytes: usize::MAX,
+            };
+            let wanted = Width {
+                seats,
+                ..Width::ONE
+            };
+            assert_eq!(Width::counted(stored, single, most), wanted, "{entries}");
         }
     }
 

@@ -1,5 +1,7 @@
 //! `apiserver_flowcontrol_*`, under kube-apiserver's names.
 
+use std::sync::atomic::AtomicU64;
+
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -7,7 +9,11 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use super::kinds::Kinds;
 use super::seats::{Numbers, Refusal, Timing};
+
+/// A gauge of a number that is not whole.
+type Real = Gauge<f64, AtomicU64>;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Level {
@@ -46,6 +52,18 @@ struct Phase {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PhaseOfKind {
+    phase: &'static str,
+    request_kind: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Bound {
+    priority_level: String,
+    bound: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Executed {
     priority_level: String,
     flow_schema: String,
@@ -60,6 +78,18 @@ pub(super) struct Counted {
     pub(super) begun: Histogram,
     /// Seconds of other requests.
     pub(super) executed: Histogram,
+    /// Requests that have seats, and their seats.
+    pub(super) executing: Gauge,
+    pub(super) executing_seats: Gauge,
+    /// Requests in queues, and the seats that they wait for.
+    pub(super) waiting: Gauge,
+    pub(super) waiting_seats: Gauge,
+    /// Requests in the queue of each, with itself.
+    pub(super) queue_length: Histogram,
+    /// Watches that receive a change.
+    pub(super) watchers: Histogram,
+    /// How often it was the turn of one when there were not enough seats.
+    pub(super) lacked_seats: Counter,
 }
 
 /// The numbers of flow control. Cloning shares them.
@@ -69,18 +99,31 @@ pub struct Metrics {
     rejected: Family<Refused, Counter>,
     waits: Family<Waited, Histogram>,
     estimated: Family<Flow, Histogram>,
+    queue_length: Family<Flow, Histogram>,
+    watchers: Family<Flow, Histogram>,
+    lacked_seats: Family<Flow, Counter>,
     nominal: Family<Level, Gauge>,
     lower: Family<Level, Gauge>,
     upper: Family<Level, Gauge>,
-    seats: Family<Level, Gauge>,
-    executing: Family<Level, Gauge>,
-    waiting: Family<Level, Gauge>,
-    waiting_seats: Family<Level, Gauge>,
     current: Family<Level, Gauge>,
+    seats: Family<Flow, Gauge>,
+    executing: Family<Flow, Gauge>,
+    waiting: Family<Flow, Gauge>,
+    waiting_seats: Family<Flow, Gauge>,
     executed: Family<Executed, Histogram>,
     seat_use: Family<Phase, Timing, fn() -> Timing>,
     request_use: Family<Phase, Timing, fn() -> Timing>,
     demand: Family<Level, Timing, fn() -> Timing>,
+    kinds: Family<PhaseOfKind, Timing, fn() -> Timing>,
+    demand_high: Family<Level, Real>,
+    demand_average: Family<Level, Real>,
+    demand_deviation: Family<Level, Real>,
+    demand_smoothed: Family<Level, Real>,
+    virtual_time: Family<Level, Real>,
+    dispatch: Family<Level, Real>,
+    latest: Family<Level, Real>,
+    next: Family<Bound, Real>,
+    discounted: Family<Bound, Real>,
     dropped: Family<Dropped, Counter>,
 }
 
@@ -88,6 +131,14 @@ fn histogram() -> Histogram {
     Histogram::new([
         0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0,
     ])
+}
+
+fn lengths() -> Histogram {
+    Histogram::new([0.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0])
+}
+
+fn watch_counts() -> Histogram {
+    Histogram::new([0.0, 1.0, 10.0, 100.0, 1000.0, 10_000.0])
 }
 
 /// Upstream's buckets: up to the most seats that a request takes there.
@@ -108,6 +159,9 @@ impl Metrics {
             rejected: Family::default(),
             waits: Family::new_with_constructor(histogram),
             estimated: Family::new_with_constructor(widths),
+            queue_length: Family::new_with_constructor(lengths),
+            watchers: Family::new_with_constructor(watch_counts),
+            lacked_seats: Family::default(),
             nominal: Family::default(),
             lower: Family::default(),
             upper: Family::default(),
@@ -120,6 +174,16 @@ impl Metrics {
             seat_use: Family::new_with_constructor(no_time),
             request_use: Family::new_with_constructor(no_time),
             demand: Family::new_with_constructor(no_time),
+            kinds: Family::new_with_constructor(no_time),
+            demand_high: Family::default(),
+            demand_average: Family::default(),
+            demand_deviation: Family::default(),
+            demand_smoothed: Family::default(),
+            virtual_time: Family::default(),
+            dispatch: Family::default(),
+            latest: Family::default(),
+            next: Family::default(),
+            discounted: Family::default(),
             dropped: Family::default(),
         };
         registry.register(
@@ -203,6 +267,76 @@ impl Metrics {
             metrics.waiting.clone(),
         );
         registry.register(
+            "apiserver_flowcontrol_request_queue_length_after_enqueue",
+            "Requests in the queue of a request, with itself, when it has entered",
+            metrics.queue_length.clone(),
+        );
+        registry.register(
+            "apiserver_flowcontrol_watch_count_samples",
+            "Watches that receive the change of a mutating request",
+            metrics.watchers.clone(),
+        );
+        registry.register(
+            "apiserver_flowcontrol_request_dispatch_no_accommodation",
+            "Times that it was the turn of a request when there were not enough seats",
+            metrics.lacked_seats.clone(),
+        );
+        registry.register(
+            "apiserver_flowcontrol_read_vs_write_current_requests",
+            "Observations, at the end of every nanosecond, of requests that run or wait, as a part of the limit",
+            metrics.kinds.clone(),
+        );
+        for (name, help, family) in [
+            (
+                "demand_seats_high_watermark",
+                "Most seats that a priority level could use in the last period of ten seconds",
+                &metrics.demand_high,
+            ),
+            (
+                "demand_seats_average",
+                "Average of the seats that a priority level could use in the last period of ten seconds",
+                &metrics.demand_average,
+            ),
+            (
+                "demand_seats_stdev",
+                "Standard deviation of the seats that a priority level could use in the last period of ten seconds",
+                &metrics.demand_deviation,
+            ),
+            (
+                "demand_seats_smoothed",
+                "Seats that a priority level could use, smoothed over periods",
+                &metrics.demand_smoothed,
+            ),
+            (
+                "current_r",
+                "Virtual time of a priority level, in seat-seconds",
+                &metrics.virtual_time,
+            ),
+            (
+                "dispatch_r",
+                "Virtual time when a request started last",
+                &metrics.dispatch,
+            ),
+            (
+                "latest_s",
+                "Virtual time at which the request that started last was to start",
+                &metrics.latest,
+            ),
+        ] {
+            let name = format!("apiserver_flowcontrol_{name}");
+            registry.register(name, help, family.clone());
+        }
+        registry.register(
+            "apiserver_flowcontrol_next_s_bounds",
+            "Least and greatest virtual time at which the first request of a queue is to start",
+            metrics.next.clone(),
+        );
+        registry.register(
+            "apiserver_flowcontrol_next_discounted_s_bounds",
+            "The same, less the work that the queue is thought to have in progress",
+            metrics.discounted.clone(),
+        );
+        registry.register(
             "apiserver_dropped_requests",
             "Requests that were refused because there were too many",
             metrics.dropped.clone(),
@@ -229,6 +363,13 @@ impl Metrics {
             estimated: self.estimated.get_or_create(&flow).clone(),
             begun,
             executed,
+            executing: self.executing.get_or_create(&flow).clone(),
+            executing_seats: self.seats.get_or_create(&flow).clone(),
+            waiting: self.waiting.get_or_create(&flow).clone(),
+            waiting_seats: self.waiting_seats.get_or_create(&flow).clone(),
+            queue_length: self.queue_length.get_or_create(&flow).clone(),
+            watchers: self.watchers.get_or_create(&flow).clone(),
+            lacked_seats: self.lacked_seats.get_or_create(&flow).clone(),
         }
     }
 
@@ -284,16 +425,44 @@ impl Metrics {
                 .set(number(level.nominal));
             self.lower.get_or_create(&label).set(number(level.lower));
             self.upper.get_or_create(&label).set(number(level.upper));
-            self.seats.get_or_create(&label).set(number(level.used));
-            self.waiting_seats
-                .get_or_create(&label)
-                .set(number(level.waiting_seats));
-            self.executing
-                .get_or_create(&label)
-                .set(number(level.executing));
-            self.waiting
-                .get_or_create(&label)
-                .set(number(level.waiting));
+            let demand = &level.demand;
+            for (family, value) in [
+                (&self.demand_high, demand.high_watermark),
+                (&self.demand_average, demand.average),
+                (&self.demand_deviation, demand.deviation),
+                (&self.demand_smoothed, demand.smoothed),
+            ] {
+                family.get_or_create(&label).set(value);
+            }
+            let Some(fair) = level.fair else { continue };
+            self.virtual_time.get_or_create(&label).set(fair.now);
+            if let Some((now, start)) = fair.dispatched {
+                self.dispatch.get_or_create(&label).set(now);
+                self.latest.get_or_create(&label).set(start);
+            }
+            for (family, bounds) in [(&self.next, fair.next), (&self.discounted, fair.discounted)] {
+                let Some(bounds) = bounds else { continue };
+                for (bound, value) in [("min", bounds.min), ("max", bounds.max)] {
+                    let priority_level = level.name.to_string();
+                    let label = Bound {
+                        priority_level,
+                        bound,
+                    };
+                    family.get_or_create(&label).set(value);
+                }
+            }
+        }
+    }
+
+    /// Sets what is told about requests by their kind.
+    pub(super) fn set_kinds(&self, kinds: &Kinds) {
+        for (phase, request_kind, counted) in kinds.all() {
+            counted.sync();
+            let label = PhaseOfKind {
+                phase,
+                request_kind,
+            };
+            self.kinds.get_or_create(&label).show(&counted.timing);
         }
     }
 }

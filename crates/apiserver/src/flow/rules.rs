@@ -1,5 +1,6 @@
 //! FlowSchemas and PriorityLevelConfigurations, compiled for requests.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use http::HeaderValue;
@@ -180,6 +181,8 @@ pub(super) struct Level {
     pub(super) uid: HeaderValue,
     /// `None` is exempt.
     pub(super) id: Option<LevelId>,
+    /// The configuration of an exempt level, for metrics.
+    pub(super) exempt: Option<LevelSpec>,
     /// Most seats of one request.
     pub(super) most_seats: usize,
 }
@@ -199,7 +202,7 @@ impl Rules {
         total: usize,
         seats: &mut Seats,
     ) -> Self {
-        let specs = level_specs(levels, total);
+        let (specs, mut exempt) = level_specs(levels, total);
         let most: Vec<(Arc<str>, usize)> = specs
             .iter()
             .map(|spec| (spec.name.clone(), spec.widest()))
@@ -212,6 +215,7 @@ impl Rules {
                 Level {
                     uid: header(meta(level, "uid")),
                     id: ids.get(&name).copied(),
+                    exempt: exempt.remove(&name),
                     most_seats: most
                         .iter()
                         .find(|(known, _)| *known == name)
@@ -266,8 +270,8 @@ fn header(uid: &str) -> HeaderValue {
     HeaderValue::from_str(uid).unwrap_or(HeaderValue::from_static(""))
 }
 
-/// The limited levels with their parts of all seats.
-fn level_specs(levels: &[Value], total: usize) -> Vec<LevelSpec> {
+/// The limited levels with their parts of all seats, and those that are exempt, by name.
+fn level_specs(levels: &[Value], total: usize) -> (Vec<LevelSpec>, Exempted) {
     let limited = |level: &&Value| level["spec"]["type"] != "Exempt";
     let shares = |level: &Value, kind: &str, default: f64| {
         let shares = &level["spec"][kind]["nominalConcurrencyShares"];
@@ -281,9 +285,9 @@ fn level_specs(levels: &[Value], total: usize) -> Vec<LevelSpec> {
             false => shares(level, "exempt", 0.0),
         })
         .sum();
-    let spec = |level: &Value| {
-        let limited = &level["spec"]["limited"];
-        let share = shares(level, "limited", 30.0) / sum.max(1.0);
+    let spec = |level: &Value, kind: &str, default: f64| {
+        let limited = &level["spec"][kind];
+        let share = shares(level, kind, default) / sum.max(1.0);
         let nominal = (total as f64 * share).ceil() as usize;
         let percent = |value: &Value| {
             let percent = value.as_f64()?.clamp(0.0, 100_000.0);
@@ -309,8 +313,16 @@ fn level_specs(levels: &[Value], total: usize) -> Vec<LevelSpec> {
             }),
         }
     };
-    levels.iter().filter(limited).map(spec).collect()
+    let (limited, exempt): (Vec<&Value>, Vec<&Value>) = levels.iter().partition(limited);
+    let limited = limited.into_iter().map(|it| spec(it, "limited", 30.0));
+    let exempt = exempt.into_iter().map(|it| {
+        let spec = spec(it, "exempt", 0.0);
+        (spec.name.clone(), spec)
+    });
+    (limited.collect(), exempt.collect())
 }
+
+type Exempted = BTreeMap<Arc<str>, LevelSpec>;
 
 /// Queues of one level; the API allows more than any server needs.
 const MOST_QUEUES: usize = 10_000;

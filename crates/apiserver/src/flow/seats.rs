@@ -14,12 +14,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+mod demand;
 mod holders;
 mod level;
 #[cfg(test)]
 mod tests;
 mod timing;
 
+pub use demand::Demand;
+pub(super) use level::note_use;
+pub use level::Fair;
 use level::{GUESS, Level, Next, Waiting};
 pub use timing::{Timing, Use};
 
@@ -44,6 +48,12 @@ const MOST_SEATS: usize = 10;
 const SHARE_OF_LEVEL: f64 = 0.15;
 
 impl LevelSpec {
+    /// How many requests can wait.
+    fn places(&self) -> usize {
+        self.queuing
+            .map_or(0, |it| it.queues.saturating_mul(it.length))
+    }
+
     /// Most seats of one request.
     pub fn widest(&self) -> usize {
         let hand = self.queuing.map_or(1, |queuing| queuing.hand.max(1));
@@ -92,7 +102,7 @@ pub struct Running {
     level: LevelId,
     sender: Sender,
     queue: Option<usize>,
-    seats: usize,
+    pub(super) seats: usize,
     started: f64,
 }
 
@@ -101,8 +111,8 @@ pub struct Running {
 pub enum Arrival {
     /// The request may start.
     Start(Running),
-    /// It waits to be started.
-    Wait(Ticket),
+    /// It waits to be started, with so many requests in its queue.
+    Wait(Ticket, usize),
     /// It is refused.
     Refuse(Refusal),
 }
@@ -142,16 +152,12 @@ pub struct Numbers {
     pub upper: usize,
     /// What it can have now.
     pub current: usize,
-    /// Seats in use.
-    pub used: usize,
-    /// Requests that run.
-    pub executing: usize,
-    /// Waiting requests.
-    pub waiting: usize,
-    /// Seats that the waiting requests need.
-    pub waiting_seats: usize,
-    /// The same over time.
+    /// Seats and requests over time.
     pub usage: Use,
+    /// The seats that it could use, by periods.
+    pub demand: Demand,
+    /// Virtual time; an exempt level has none.
+    pub fair: Option<Fair>,
 }
 
 /// All levels.
@@ -166,6 +172,8 @@ pub struct Seats {
     used: usize,
     kept: usize,
     waiting: usize,
+    /// The request that the last dispatch had no seats for.
+    lacking: Option<u64>,
 }
 
 impl Seats {
@@ -238,11 +246,13 @@ impl Seats {
         };
         level.enqueue(index, waiting);
         self.waiting += 1;
-        Arrival::Wait(Ticket {
+        let length = level.queues[index].waiting.len();
+        let ticket = Ticket {
             id: ticket,
             level: id,
             queue: index,
-        })
+        };
+        Arrival::Wait(ticket, length)
     }
 
     /// A request has ended.
@@ -291,6 +301,7 @@ impl Seats {
 
     /// Starts a waiting request, if there are seats for one.
     pub fn dispatch(&mut self, now: f64) -> Option<(u64, Running)> {
+        self.lacking = None;
         if self.waiting == 0 {
             return None;
         }
@@ -316,6 +327,9 @@ impl Seats {
             if self.fits(id, seats) {
                 return self.start_waiting(id, next, now);
             }
+            if self.lacking.is_none() {
+                self.lacking = self.levels.get(&id).and_then(|it| it.ticket(next));
+            }
             let limit = self.levels.get(&id).map_or(0, Level::most);
             let used = self.levels.get(&id).map_or(0, |level| level.used);
             if borrows && used + seats <= limit {
@@ -333,6 +347,7 @@ impl Seats {
         level.sync(now);
         // In one step: a queue that is empty in between would lose its place in virtual time.
         let first = level.leave(index, next.place, |queue| queue.run(seats))?;
+        level.note_dispatch(index);
         level.robin = (index + 1) % level.queues.len();
         self.waiting -= 1;
         self.occupy(id, first.sender, seats);
@@ -356,6 +371,7 @@ impl Seats {
     ) -> Running {
         if let (Some(level), Some(index)) = (self.levels.get_mut(&id), queue) {
             level.change_queue(index, |queue| queue.run(seats));
+            level.note_dispatch(index);
         }
         self.occupy(id, sender, seats);
         Running {
@@ -411,12 +427,28 @@ impl Seats {
             lower: level.spec.nominal - level.spec.lendable,
             upper: level.most().min(self.total),
             current: level.used + self.free(*id),
-            used: level.used,
-            executing: level.executing,
-            waiting: level.waiting,
-            waiting_seats: level.waiting_seats,
             usage: level.usage.clone(),
+            demand: level.demand,
+            fair: Some(level.fair()),
         })
+    }
+
+    /// The requests in the queue of one that starts, with it.
+    pub fn queue_length(&self, running: &Running) -> Option<usize> {
+        let level = self.levels.get(&running.level)?;
+        let queue = level.queues.get(running.queue?)?;
+        Some(queue.waiting.len() + 1)
+    }
+
+    /// The waiting request whose turn it was when the last call of [`Self::dispatch`] lacked seats.
+    pub fn lacking(&self) -> Option<u64> {
+        self.lacking
+    }
+
+    /// Seats and places in queues of all levels.
+    pub fn capacity(&self) -> (usize, usize) {
+        let places = self.levels.values().map(|it| it.spec.places());
+        (self.total, places.fold(0, usize::saturating_add))
     }
 
     /// Takes note of the time that has passed.

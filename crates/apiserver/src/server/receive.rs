@@ -74,7 +74,7 @@ impl Server {
         if exchange.request.user.in_group(MASTERS) {
             return reading.await.unwrap_or_else(|_| Err(timed_out())).map(Ok);
         }
-        let seated = matches!(exchange.seat, Some(Seat::InFlight(_) | Seat::Level(_)));
+        let seated = matches!(exchange.seat, Some(Seat::InFlight(..) | Seat::Level(_)));
         let moment = match is_long_running(&exchange.request.info) {
             // Any number of them may run: what they send must be there, or is counted at once.
             true => Duration::ZERO,

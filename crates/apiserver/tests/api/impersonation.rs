@@ -257,20 +257,24 @@ async fn a_node_brings_its_groups() {
 
 #[tokio::test]
 async fn releases_before_have_the_old_way_alone() {
-    let config = Config {
-        features: Features::of(Release::new(35)),
-        ..Config::default()
-    };
-    let server = with_config(config).await;
-    check(
-        &server,
-        &user("bob"),
-        &format!("GET {MAPS}"),
-        &[("user", "alice")],
-        "403 users \"alice\" is forbidden: User \"bob\" cannot impersonate resource \"users\" in API group \"\" at the \
-         cluster scope",
-    )
-    .await;
+    let mut without = Features::default();
+    without.set("ConstrainedImpersonation=false").unwrap();
+    for features in [Features::of(Release::new(35)), without] {
+        let config = Config {
+            features,
+            ..Config::default()
+        };
+        let server = with_config(config).await;
+        check(
+            &server,
+            &user("bob"),
+            &format!("GET {MAPS}"),
+            &[("user", "alice")],
+            "403 users \"alice\" is forbidden: User \"bob\" cannot impersonate resource \"users\" in API group \"\" \
+             at the cluster scope",
+        )
+        .await;
+    }
 }
 
 /// As kube-apiserver 1.36 does, an empty UID counts as none; alone it is an error, so that the request does not run as

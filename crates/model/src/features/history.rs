@@ -164,4 +164,8 @@ features! {
     PodCertificateRequest: needs [], [alpha(34), beta(35, false)];
     /// Streams into pods that begin with the `GET` of a WebSocket take the right to create them as well.
     AuthorizePodWebsocketUpgradeCreatePermission: needs [], [beta(35, true)];
+    /// Impersonation of some identities for some requests (KEP 5284).
+    ConstrainedImpersonation: needs [], [alpha(35), beta(36, true)];
+    /// Priority and fairness estimates the seats of a list by the size of objects instead of their number (KEP 1040).
+    SizeBasedListCostEstimate: needs [], [beta(34, true)];
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::holders::Holders;
 use super::timing::Use;
-use super::{LevelSpec, Queuing, Sender};
+use super::{Demand, LevelSpec, Queuing, Sender};
 
 /// Assumed duration of a running request, in seconds. As upstream.
 pub(super) const GUESS: f64 = 0.003;
@@ -35,6 +35,45 @@ pub(super) struct Queue {
     pub(super) executing_seats: usize,
     /// Virtual time at which its next request starts.
     pub(super) next: f64,
+    /// That of the last one that started.
+    pub(super) began: f64,
+}
+
+/// The least and the greatest of several numbers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Bounds {
+    /// The least.
+    pub min: f64,
+    /// The greatest.
+    pub max: f64,
+}
+
+impl Bounds {
+    fn of(numbers: impl Iterator<Item = f64>) -> Option<Self> {
+        numbers.fold(None, |bounds: Option<Self>, number| {
+            let bounds = bounds.unwrap_or(Bounds {
+                min: number,
+                max: number,
+            });
+            Some(Bounds {
+                min: bounds.min.min(number),
+                max: bounds.max.max(number),
+            })
+        })
+    }
+}
+
+/// The virtual time of a level, in seat-seconds (`R` and `S` of KEP-1040).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Fair {
+    /// The virtual time.
+    pub now: f64,
+    /// The virtual time when a request started last, and that at which it was to start.
+    pub dispatched: Option<(f64, f64)>,
+    /// When the first requests of the queues are to start.
+    pub next: Option<Bounds>,
+    /// The same, less the work that their queues are thought to have in progress.
+    pub discounted: Option<Bounds>,
 }
 
 impl Queue {
@@ -46,6 +85,7 @@ impl Queue {
     pub(super) fn run(&mut self, seats: usize) {
         self.executing += 1;
         self.executing_seats += seats;
+        self.began = self.next;
         self.next += seats as f64 * GUESS;
     }
 }
@@ -59,6 +99,9 @@ pub(super) struct Level {
     pub(super) queues: Vec<Queue>,
     pub(super) holders: Holders,
     pub(super) usage: Use,
+    pub(super) demand: Demand,
+    /// As in [`Fair`].
+    dispatched: Option<(f64, f64)>,
     pub(super) active_queues: usize,
     /// Work that each active queue would have been served if all of them were served at the same time.
     pub(super) virtual_time: f64,
@@ -78,6 +121,8 @@ impl Level {
             queues: Vec::new(),
             holders: Holders::default(),
             usage: Use::default(),
+            demand: Demand::default(),
+            dispatched: None,
             active_queues: 0,
             virtual_time: 0.0,
             synced: 0.0,
@@ -104,30 +149,37 @@ impl Level {
     pub(super) fn sync(&mut self, now: f64) {
         let passed = (now - self.synced).max(0.0);
         self.synced = now;
-        self.note_use(passed);
+        let seats = (self.used, self.waiting_seats);
+        let requests = (self.executing, self.waiting);
+        self.demand.pass(passed, (seats.0 + seats.1) as f64);
+        note_use(&self.usage, &self.spec, passed, seats, requests);
         if self.active_queues > 0 {
             let served = (self.used + self.waiting_seats).min(self.spec.nominal.max(1));
             self.virtual_time += passed * served as f64 / self.active_queues as f64;
         }
     }
 
-    /// The level has been used like this for some time.
-    fn note_use(&self, seconds: f64) {
-        let part = |of: usize, all: usize| of as f64 / all.max(1) as f64;
-        let seats = self.spec.nominal;
-        let places = self
-            .spec
-            .queuing
-            .map_or(1, |it| it.queues.saturating_mul(it.length));
-        let usage = &self.usage;
-        usage
-            .seats
-            .pass(seconds, part(self.used, seats.max(self.used)));
-        usage.executing.pass(seconds, part(self.executing, seats));
-        usage.waiting.pass(seconds, part(self.waiting, places));
-        usage
-            .demand
-            .pass(seconds, part(self.used + self.waiting_seats, seats));
+    /// A request of this queue has started.
+    pub(super) fn note_dispatch(&mut self, index: usize) {
+        self.dispatched = Some((self.virtual_time, self.queues[index].began));
+    }
+
+    /// Its virtual time at the moment.
+    pub(super) fn fair(&self) -> Fair {
+        let waiting = self.queues.iter().filter(|it| !it.waiting.is_empty());
+        let discounted = |it: &Queue| it.next - it.executing_seats as f64 * GUESS;
+        Fair {
+            now: self.virtual_time,
+            dispatched: self.dispatched,
+            next: Bounds::of(waiting.clone().map(|it| it.next)),
+            discounted: Bounds::of(waiting.map(discounted)),
+        }
+    }
+
+    /// The ticket of a waiting request.
+    pub(super) fn ticket(&self, next: Next) -> Option<u64> {
+        let waiting = self.queues.get(next.queue)?.waiting.get(next.place)?;
+        Some(waiting.ticket)
     }
 
     /// The emptiest of the queues that a flow may use.
@@ -254,4 +306,20 @@ impl Level {
     pub(super) fn is_idle(&self) -> bool {
         self.executing == 0 && self.waiting == 0
     }
+}
+
+/// A level has been used like this for some time: seats, and requests, that run and wait.
+pub(in crate::flow) fn note_use(
+    usage: &Use,
+    spec: &LevelSpec,
+    seconds: f64,
+    (used, wanted): (usize, usize),
+    (executing, waiting): (usize, usize),
+) {
+    let part = |of: usize, all: usize| of as f64 / all.max(1) as f64;
+    let seats = spec.nominal;
+    usage.seats.pass(seconds, part(used, seats.max(used)));
+    usage.executing.pass(seconds, part(executing, seats));
+    usage.waiting.pass(seconds, part(waiting, spec.places()));
+    usage.demand.pass(seconds, part(used + wanted, seats));
 }

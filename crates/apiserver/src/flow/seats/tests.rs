@@ -62,7 +62,7 @@ impl Fixture {
             .arrive(self.names[level], sender, seats, self.now);
         match arrival {
             Arrival::Start(running) => self.running.push((0, running)),
-            Arrival::Wait(ticket) => self.waiting.push(ticket),
+            Arrival::Wait(ticket, _) => self.waiting.push(ticket),
             Arrival::Refuse(_) => {}
         }
         self.check();
@@ -136,7 +136,7 @@ fn a_full_queue_refuses() {
     let mut fixture = Fixture::new(vec![spec("a", 1, 0, 1)]);
     fixture.arrive("a", 1, 1);
     for _ in 0..50 {
-        assert!(matches!(fixture.arrive("a", 1, 1), Arrival::Wait(_)));
+        assert!(matches!(fixture.arrive("a", 1, 1), Arrival::Wait(..)));
     }
     assert_eq!(
         fixture.arrive("a", 1, 1),
@@ -151,7 +151,7 @@ fn many_flows_do_not_keep_another_waiting() {
     for number in 0..60 {
         fixture.arrive("a", 7 + 64 * 63 * number, 1);
     }
-    let Arrival::Wait(ticket) = fixture.arrive("a", 1_234_567, 1) else {
+    let Arrival::Wait(ticket, _) = fixture.arrive("a", 1_234_567, 1) else {
         panic!("the level is full");
     };
     // Each queue of the other flows gets its turn at most once before.
@@ -276,7 +276,7 @@ proptest! {
                     let arrival = fixture.seats.arrive(fixture.names[level_name(first)], user(flow), seats, fixture.now);
                     match arrival {
                         Arrival::Start(running) => fixture.running.push((0, running)),
-                        Arrival::Wait(ticket) => fixture.waiting.push(ticket),
+                        Arrival::Wait(ticket, _) => fixture.waiting.push(ticket),
                         Arrival::Refuse(_) => {}
                     }
                 }

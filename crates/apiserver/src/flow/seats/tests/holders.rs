@@ -26,7 +26,7 @@ fn account(namespace: u64, account: u64) -> Sender {
 
 fn check_starts(fixture: &mut Fixture, sender: Sender, what: &str) {
     let arrival = fixture.arrive_from("a", sender, 1);
-    let Arrival::Wait(ticket) = arrival else {
+    let Arrival::Wait(ticket, _) = arrival else {
         assert!(matches!(arrival, Arrival::Start(_)), "{what}: {arrival:?}");
         return;
     };
@@ -154,7 +154,7 @@ proptest! {
             let arrival = fixture.seats.arrive(fixture.names["a"], user(2), 1, fixture.now);
             let running = match arrival {
                 Arrival::Start(running) => running,
-                Arrival::Wait(ticket) => {
+                Arrival::Wait(ticket, _) => {
                     let next = fixture.seats.dispatch(fixture.now);
                     prop_assert_eq!(next.map(|(id, _)| id), Some(ticket.id()), "it waits");
                     next.unwrap().1
