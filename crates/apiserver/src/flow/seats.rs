@@ -22,8 +22,8 @@ mod tests;
 mod timing;
 
 pub use demand::Demand;
-pub(super) use level::note_use;
 pub use level::Fair;
+pub(super) use level::note_use;
 use level::{GUESS, Level, Next, Waiting};
 pub use timing::{Timing, Use};
 

@@ -271,7 +271,9 @@ async fn first_bookmark(server: &Server, path: &str, accept: &str) -> Value {
 async fn regression_a_watch_is_not_older_than_it_has_to_be() {
     let server = Server::in_memory().await.unwrap();
     let path = "/api/v1/configmaps?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=99999999";
-    let request = http::Request::get(path).body(Full::new(Bytes::new())).unwrap();
+    let request = http::Request::get(path)
+        .body(Full::new(Bytes::new()))
+        .unwrap();
     let response = server.handle(request, Some(User::admin())).await;
     // It ends with the error.
     let text = response.into_body().collect().await.unwrap().to_bytes();
