@@ -66,8 +66,7 @@ impl Reloads {
 
     /// This configuration is in use.
     pub(crate) fn uses(&self, plugin: &'static str, content: &[u8]) {
-        let mut labels = self.labels(plugin);
-        labels.push(("hash", hash(content)));
+        let labels = self.labels(plugin, ("hash", hash(content)));
         let mut used = self.used.lock();
         let before = used.insert(plugin, labels.clone());
         if let Some(before) = before.filter(|before| *before != labels) {
@@ -77,17 +76,19 @@ impl Reloads {
     }
 
     fn reloaded(&self, status: &'static str, plugin: &'static str) {
-        let mut labels = vec![("status", status.to_owned())];
-        labels.extend(self.labels(plugin));
+        let labels = self.labels(plugin, ("status", status.to_owned()));
         self.counts.get_or_create(&labels).inc();
         self.times.get_or_create(&labels).set(now());
     }
 
-    fn labels(&self, plugin: &'static str) -> Labels {
+    /// The labels of a plugin and one more, in the order of their names.
+    fn labels(&self, plugin: &'static str, other: (&'static str, String)) -> Labels {
         let plugin = Some(plugin).filter(|plugin| !plugin.is_empty());
         let plugin = plugin.map(|plugin| ("plugin", plugin.to_owned()));
         let server = ("apiserver_id_hash", self.server.clone());
-        plugin.into_iter().chain([server]).collect()
+        let mut labels: Labels = plugin.into_iter().chain([server, other]).collect();
+        labels.sort_unstable();
+        labels
     }
 }
 
@@ -129,11 +130,11 @@ mod tests {
         };
         let server = format!("apiserver_id_hash=\"{}\"", hash(b"a"));
         for status in ["success", "failure"] {
-            let labels = format!("status=\"{status}\",plugin=\"P\",{server}");
+            let labels = format!("{server},plugin=\"P\",status=\"{status}\"");
             assert!(of("automatic_reloads_total", &labels), "{text}");
         }
         let info = |content: &[u8]| {
-            let labels = format!("plugin=\"P\",{server},hash=\"{}\"", hash(content));
+            let labels = format!("{server},hash=\"{}\",plugin=\"P\"", hash(content));
             of("last_config_info", &labels)
         };
         assert!(info(b"second") && !info(b"first"), "{text}");

@@ -13,38 +13,38 @@ const CONNECTIONS: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
 /// An answered request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct Answered {
-    verb: &'static str,
+    code: u16,
+    component: &'static str,
     dry_run: &'static str,
     group: String,
-    version: String,
     resource: String,
-    subresource: String,
     scope: &'static str,
-    component: &'static str,
-    code: u16,
+    subresource: String,
+    verb: &'static str,
+    version: String,
 }
 
 /// The same without the code.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct Timed {
-    verb: &'static str,
+    component: &'static str,
     dry_run: &'static str,
     group: String,
-    version: String,
     resource: String,
-    subresource: String,
     scope: &'static str,
-    component: &'static str,
+    subresource: String,
+    verb: &'static str,
+    version: String,
 }
 
 /// A requested version that a release removes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct Deprecated {
     group: String,
-    version: String,
+    removed_release: String,
     resource: String,
     subresource: String,
-    removed_release: String,
+    version: String,
 }
 
 /// Which of the two limits a request counts for.

@@ -31,6 +31,34 @@ async fn page(server: &Server) -> Vec<String> {
         .collect()
 }
 
+/// Tools that compare lines read what kube-apiserver writes: the labels in the order of their names, but for `le`.
+#[tokio::test]
+async fn regression_labels_are_in_the_order_of_their_names() {
+    let server = with_config(Config::default()).await;
+    for path in ["/api/v1/pods", "/metrics"] {
+        let (code, _) = admin(&server, "GET", path, Value::Null).await;
+        assert_eq!(code, 200);
+    }
+    let (_, text) = send(&server, User::admin(), "GET", "/metrics", "", b"").await;
+    let text = text.as_str().unwrap();
+    let mut several = 0;
+    for line in text.lines() {
+        // The metrics of priority and fairness have an order of their own.
+        if line.starts_with('#') || line.starts_with("apiserver_flowcontrol_") {
+            continue;
+        }
+        let names: Vec<&str> = line
+            .split(['{', ',', '}'])
+            .filter_map(|label| label.split_once("=\""))
+            .map(|(name, _)| name)
+            .filter(|name| *name != "le")
+            .collect();
+        assert!(names.is_sorted(), "{line}");
+        several += usize::from(names.len() > 1);
+    }
+    assert!(several > 10, "{text}");
+}
+
 #[tokio::test]
 async fn requests_are_counted_with_the_labels_of_kube_apiserver() {
     let config = Config {

@@ -10,9 +10,9 @@ use crate::admission::{Attributes, Operation};
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Evaluation {
     decision: &'static str,
+    mode: &'static str,
     policy_level: &'static str,
     policy_version: String,
-    mode: &'static str,
     request_operation: &'static str,
     resource: &'static str,
     subresource: String,

@@ -16,22 +16,22 @@ use crate::reloads::{hash, now};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Judged {
-    result: &'static str,
     jwt_issuer_hash: String,
+    result: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Fetched {
-    result: &'static str,
-    jwt_issuer_hash: String,
     apiserver_id_hash: String,
+    jwt_issuer_hash: String,
+    result: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct KeySet {
-    jwt_issuer_hash: String,
     apiserver_id_hash: String,
     hash: String,
+    jwt_issuer_hash: String,
 }
 
 /// Counters and times.

@@ -179,8 +179,8 @@ async fn policies_and_levels_of_security_are_noted() {
     }
     let (_, _, numbers) = ask(&server, "GET", "/metrics", "text/plain", String::new()).await;
     for line in [
-        r#"pod_security_evaluations_total{decision="deny",policy_level="baseline",policy_version="latest",mode="audit",request_operation="create",resource="pod",subresource=""} 1"#,
-        r#"pod_security_evaluations_total{decision="allow",policy_level="privileged",policy_version="latest",mode="enforce",request_operation="create",resource="pod",subresource=""} 2"#,
+        r#"pod_security_evaluations_total{decision="deny",mode="audit",policy_level="baseline",policy_version="latest",request_operation="create",resource="pod",subresource=""} 1"#,
+        r#"pod_security_evaluations_total{decision="allow",mode="enforce",policy_level="privileged",policy_version="latest",request_operation="create",resource="pod",subresource=""} 2"#,
         r#"pod_security_exemptions_total{request_operation="create",resource="controller",subresource=""} 0"#,
     ] {
         assert!(numbers.contains(line), "{line} is not in {numbers}");
