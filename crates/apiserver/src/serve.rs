@@ -37,7 +37,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(180);
 /// After the system has refused a connection and no other could be closed.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
-/// How the server speaks TLS, and whose client certificates prove identities. Clones share the latter, which can change.
+/// How the server speaks TLS, and whose client certificates prove identities: those of clients, and those of front proxies.
+/// Clones share both, which can change.
 #[derive(Debug, Clone)]
 pub struct Tls(Arc<Shared>);
 
@@ -45,14 +46,16 @@ pub struct Tls(Arc<Shared>);
 struct Shared {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
-    /// Authorities of front proxies, PEM, which do not change.
-    front_proxy_ca: Option<String>,
     current: RwLock<Current>,
 }
 
 #[derive(Debug, Clone)]
 struct Current {
     config: Arc<rustls::ServerConfig>,
+    /// PEM.
+    client_ca: Option<String>,
+    /// PEM.
+    front_proxy_ca: Option<String>,
     authorities: Option<Authorities>,
     /// Whose client certificates prove that a request comes from a front proxy.
     front_proxies: Option<Authorities>,
@@ -77,9 +80,22 @@ impl Tls {
     /// Malformed PEM; the present authorities stay.
     pub fn trust(&self, client_ca: &str) -> io::Result<()> {
         let Shared { chain, key, .. } = &*self.0;
-        let front_proxy_ca = self.0.front_proxy_ca.as_deref();
-        let new = Current::new(chain, key, Some(client_ca), front_proxy_ca)?;
-        *self.0.current.write() = new;
+        let mut current = self.0.current.write();
+        let front_proxy_ca = current.front_proxy_ca.as_deref();
+        *current = Current::new(chain, key, Some(client_ca), front_proxy_ca)?;
+        Ok(())
+    }
+
+    /// From now on client certificates of these authorities (PEM) prove that headers name users, and those of others do no
+    /// longer: also on connections that are open.
+    ///
+    /// # Errors
+    /// Malformed PEM; the present authorities stay.
+    pub fn trust_front_proxies(&self, front_proxy_ca: &str) -> io::Result<()> {
+        let Shared { chain, key, .. } = &*self.0;
+        let mut current = self.0.current.write();
+        let client_ca = current.client_ca.as_deref();
+        *current = Current::new(chain, key, client_ca, Some(front_proxy_ca))?;
         Ok(())
     }
 }
@@ -107,12 +123,10 @@ pub fn tls_behind_proxies(
             .map_err(|error| bad(&error))?;
     let key =
         PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).map_err(|error| bad(&error))?;
-    let front_proxy_ca = front_proxy_ca.map(str::to_owned);
-    let current = Current::new(&chain, &key, client_ca, front_proxy_ca.as_deref())?;
+    let current = Current::new(&chain, &key, client_ca, front_proxy_ca)?;
     Ok(Tls(Arc::new(Shared {
         chain,
         key,
-        front_proxy_ca,
         current: RwLock::new(current),
     })))
 }
@@ -146,6 +160,8 @@ impl Current {
         let config = Arc::new(config);
         Ok(Self {
             config,
+            client_ca: client_ca.map(str::to_owned),
+            front_proxy_ca: front_proxy_ca.map(str::to_owned),
             authorities,
             front_proxies,
         })

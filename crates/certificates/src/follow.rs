@@ -53,6 +53,8 @@ pub struct FollowedFile {
     file: PathBuf,
     known: Vec<u8>,
     directory: FollowedDirectory,
+    /// A change was reported, and the file has not been read since.
+    unread: bool,
 }
 
 impl FollowedFile {
@@ -66,18 +68,24 @@ impl FollowedFile {
             file: file.to_owned(),
             known,
             directory: FollowedDirectory::new(directory),
+            unread: false,
         }
     }
 
     /// Waits until the file has another content than the one that is in use, and returns it. The first time it is looked at
-    /// without waiting.
+    /// without waiting. A change is not lost if the future is dropped: the next one returns it.
     ///
     /// # Errors
     /// The file cannot be read.
     pub async fn changed(&mut self) -> std::io::Result<Vec<u8>> {
         loop {
-            self.directory.changed().await;
-            let content = tokio::fs::read(&self.file).await?;
+            if !self.unread {
+                self.directory.changed().await;
+                self.unread = true;
+            }
+            let read = tokio::fs::read(&self.file).await;
+            self.unread = false;
+            let content = read?;
             if content != self.known {
                 return Ok(content);
             }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use allot_apiserver::config::{FrontProxy, RequestHeaders};
 use allot_apiserver::pki::{Authority, Identity};
+use allot_apiserver::serve::Tls;
 use allot_apiserver::{Config, Server, serve};
 use allot_store::{Embedded, Options};
 use http::{HeaderName, Request};
@@ -49,13 +50,22 @@ pub async fn start(
     };
     let server = Server::new(backend.clone(), config);
     server.bootstrap().await.unwrap();
+    let tls = tls(identity, clients, fronts);
+    let (address, stop) = listen(&server, tls).await;
+    (server, backend, address, stop)
+}
+
+fn tls(identity: &Identity, clients: &Authority, fronts: &Authority) -> Tls {
     let (clients, fronts) = (clients.certificate(), fronts.certificate());
-    let tls = serve::tls_behind_proxies(identity, Some(clients), Some(fronts)).unwrap();
+    serve::tls_behind_proxies(identity, Some(clients), Some(fronts)).unwrap()
+}
+
+async fn listen(server: &Server, tls: Tls) -> (SocketAddr, DropGuard) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
     tokio::spawn(serve::serve(server.clone(), listener, tls, stop.clone()));
-    (server, backend, address, stop.drop_guard())
+    (address, stop.drop_guard())
 }
 
 /// A connection to a server, with a client certificate or without one.
@@ -119,6 +129,37 @@ async fn user(
         201 => (code, answer["status"]["userInfo"].clone()),
         _ => (code, answer["message"].clone()),
     }
+}
+
+/// The attack: the key of a front proxy was stolen, and its authority is taken out of the file. The proxy could name users until
+/// the server started again.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_other_authorities_of_front_proxies_count_at_once() {
+    let clients = Authority::generate("clients").unwrap();
+    let [first, second] = ["first", "second"].map(|name| Authority::generate(name).unwrap());
+    let serving = clients.server("x", &["localhost".to_owned()], &[]);
+    let serving = serving.unwrap();
+    let (server, _backend, _address, _stop) = start(&serving, &clients, &first).await;
+    let tls = tls(&serving, &clients, &first);
+    let (address, _also) = listen(&server, tls.clone()).await;
+    let names: [(&str, &[u8]); 2] = [("x-remote-user", b"jo"), ("x-remote-group", b"team")];
+    let named_by = async |authority: &Authority| {
+        let front = authority.client("front-proxy-client", &[]).unwrap();
+        let (code, info) = user(address, &clients, Some(&front), &names).await;
+        (code == 201).then(|| info["username"].clone())
+    };
+    let jo = Some(Value::from("jo"));
+    assert_eq!(named_by(&first).await, jo);
+    assert_eq!(named_by(&second).await, None);
+    tls.trust_front_proxies(second.certificate()).unwrap();
+    assert_eq!(named_by(&first).await, None);
+    assert_eq!(named_by(&second).await, jo);
+    tls.trust_front_proxies("no certificate").unwrap_err();
+    assert_eq!(named_by(&second).await, jo);
+    // Authorities of clients change alone.
+    tls.trust(clients.certificate()).unwrap();
+    assert_eq!(named_by(&first).await, None);
+    assert_eq!(named_by(&second).await, jo);
 }
 
 /// The attack: a client names another user in the headers of a front proxy. Only a certificate of the proxies' CA, with an
