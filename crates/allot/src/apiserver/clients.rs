@@ -1,5 +1,7 @@
-//! The authorities of clients, which may change while the server runs.
+//! The authorities of clients and of front proxies, which may change while the server runs.
 
+use std::fmt;
+use std::future::pending;
 use std::path::{Path, PathBuf};
 
 use allot_apiserver::Server;
@@ -12,28 +14,60 @@ use anyhow::Context;
 
 use super::trust;
 
-/// The server's own authority, and those of `--client-ca-file`.
+/// A file of authorities that is followed.
+#[derive(Debug, Clone, Copy)]
+enum AuthorityFile {
+    Clients,
+    FrontProxies,
+}
+
+/// As the flag that names it.
+impl fmt::Display for AuthorityFile {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(match self {
+            AuthorityFile::Clients => "--client-ca-file",
+            AuthorityFile::FrontProxies => "--requestheader-client-ca-file",
+        })
+    }
+}
+
+/// The server's own authority, those of `--client-ca-file`, and those of front proxies.
 pub(super) struct ClientAuthorities {
     own: String,
     file: Option<PathBuf>,
-    /// What is published beside them.
+    /// How front proxies name users, with the authorities that are in use.
     fronts: Option<RequestHeaders>,
+    fronts_file: Option<PathBuf>,
 }
 
 impl ClientAuthorities {
-    pub(super) fn of(
-        authority: &Authority,
-        file: Option<PathBuf>,
-        fronts: Option<RequestHeaders>,
-    ) -> Self {
+    pub(super) fn of(authority: &Authority, file: Option<PathBuf>) -> Self {
         let mut own = authority.certificate().to_owned();
         if !own.ends_with('\n') {
             own.push('\n');
         }
-        Self { own, file, fronts }
+        Self {
+            own,
+            file,
+            fronts: None,
+            fronts_file: None,
+        }
     }
 
-    /// Their certificates in PEM.
+    /// Adds front proxies. Without a file their authorities do not change.
+    pub(super) fn with_front_proxies(
+        self,
+        fronts: Option<RequestHeaders>,
+        fronts_file: Option<PathBuf>,
+    ) -> Self {
+        Self {
+            fronts,
+            fronts_file,
+            ..self
+        }
+    }
+
+    /// The certificates of the authorities of clients in PEM.
     ///
     /// # Errors
     /// The file cannot be read, or holds none.
@@ -42,48 +76,96 @@ impl ClientAuthorities {
             return Ok(self.own.clone());
         };
         let more = tokio::fs::read(file).await;
-        let more = more.map_err(|error| unreadable(file, error))?;
+        let more = more.map_err(|error| unreadable(AuthorityFile::Clients, file, error))?;
         self.with(&more)
-            .with_context(|| format!("--client-ca-file: {}", file.display()))
+            .with_context(|| format!("{}: {}", AuthorityFile::Clients, file.display()))
     }
 
     /// The own authority and those in the content of the file.
     fn with(&self, more: &[u8]) -> anyhow::Result<String> {
-        // One that is empty is being written.
-        Roots::read(more).map_err(anyhow::Error::msg)?;
-        Ok(format!("{}{}", self.own, std::str::from_utf8(more)?))
+        Ok(format!("{}{}", self.own, certificates(more)?))
     }
 
-    /// Lets the server trust and publish what the file holds whenever that changes, until dropped. `known` is what it trusts at
-    /// the start. A file that cannot be used changes nothing.
-    pub(super) async fn follow(self, server: Server, tls: Tls, known: String) {
-        let Some(file) = &self.file else { return };
-        let known = known.strip_prefix(&self.own).unwrap_or_default();
-        let mut followed = FollowedFile::new(file, known.into());
+    /// Lets the server trust and publish what the files hold whenever that changes, until dropped. `known` are the authorities
+    /// of clients that it trusts at the start. A file that cannot be used changes nothing.
+    pub(super) async fn follow(mut self, server: Server, tls: Tls, mut known: String) {
+        let more = known.strip_prefix(&self.own).unwrap_or_default();
+        let file = self.file.as_deref();
+        let mut clients = file.map(|file| FollowedFile::new(file, more.into()));
+        let file = self.fronts_file.as_deref().zip(self.fronts.as_ref());
+        let mut fronts = file.map(|(file, it)| FollowedFile::new(file, it.ca.clone().into()));
+        if clients.is_none() && fronts.is_none() {
+            return;
+        }
         loop {
-            let renewed = match followed.changed().await {
-                Ok(content) => self.renew(&server, &tls, &content).await.map(|()| content),
-                Err(error) => Err(unreadable(file, error)),
+            let (of, content) = tokio::select! {
+                content = changed(clients.as_mut()) => (AuthorityFile::Clients, content),
+                content = changed(fronts.as_mut()) => (AuthorityFile::FrontProxies, content),
             };
-            match renewed {
-                Ok(content) => followed.accept(content),
-                Err(error) => {
-                    tracing::warn!("the authorities of clients stay as they were: {error:#}");
-                }
+            let (file, followed) = match of {
+                AuthorityFile::Clients => (self.file.as_deref(), clients.as_mut()),
+                AuthorityFile::FrontProxies => (self.fronts_file.as_deref(), fronts.as_mut()),
+            };
+            let renewed = match content {
+                Ok(content) => self
+                    .renew(of, &content, &mut known, &server, &tls)
+                    .await
+                    .map(|()| content),
+                Err(error) => Err(unreadable(of, file.unwrap_or(Path::new("")), error)),
+            };
+            match (renewed, followed) {
+                (Ok(content), Some(followed)) => followed.accept(content),
+                (Ok(_), None) => {}
+                (Err(error), _) => tracing::warn!("the authorities stay as they were: {error:#}"),
             }
         }
     }
 
-    async fn renew(&self, server: &Server, tls: &Tls, content: &[u8]) -> anyhow::Result<()> {
-        let all = self.with(content).context("--client-ca-file")?;
-        tls.trust(&all).context("--client-ca-file")?;
-        tracing::info!("--client-ca-file has changed: its certificates are trusted now");
-        trust::publish(server, &all, self.fronts.as_ref()).await
+    /// Trusts the content of a file, and publishes it. `clients` are the authorities of clients that are in use.
+    async fn renew(
+        &mut self,
+        of: AuthorityFile,
+        content: &[u8],
+        clients: &mut String,
+        server: &Server,
+        tls: &Tls,
+    ) -> anyhow::Result<()> {
+        match of {
+            AuthorityFile::Clients => {
+                let all = self.with(content).with_context(|| of.to_string())?;
+                tls.trust(&all).with_context(|| of.to_string())?;
+                *clients = all;
+            }
+            AuthorityFile::FrontProxies => {
+                let all = certificates(content).with_context(|| of.to_string())?;
+                tls.trust_front_proxies(all)
+                    .with_context(|| of.to_string())?;
+                if let Some(fronts) = &mut self.fronts {
+                    fronts.ca = all.to_owned();
+                }
+            }
+        }
+        tracing::info!("{of} has changed: its certificates are trusted now");
+        trust::publish(server, clients, self.fronts.as_ref()).await
     }
 }
 
-fn unreadable(file: &Path, error: std::io::Error) -> anyhow::Error {
-    anyhow::Error::new(error).context(format!("--client-ca-file: cannot read {}", file.display()))
+/// The next content of a file that is followed, if one is.
+async fn changed(file: Option<&mut FollowedFile>) -> std::io::Result<Vec<u8>> {
+    match file {
+        Some(file) => file.changed().await,
+        None => pending().await,
+    }
+}
+
+/// The content of a file of certificates. One that is empty is being written.
+fn certificates(content: &[u8]) -> anyhow::Result<&str> {
+    Roots::read(content).map_err(anyhow::Error::msg)?;
+    Ok(std::str::from_utf8(content)?)
+}
+
+fn unreadable(of: AuthorityFile, file: &Path, error: std::io::Error) -> anyhow::Error {
+    anyhow::Error::new(error).context(format!("{of}: cannot read {}", file.display()))
 }
 
 #[cfg(test)]
@@ -108,7 +190,7 @@ mod tests {
         let file = directory.path().join("clients.crt");
         std::fs::write(&file, first.certificate()).unwrap();
         let identity = own.server("server", &[], &[]).unwrap();
-        let clients = ClientAuthorities::of(&own, Some(file.clone()), None);
+        let clients = ClientAuthorities::of(&own, Some(file.clone()));
         let known = clients.read().await.unwrap();
         assert!(known.contains(own.certificate()) && known.contains(first.certificate()));
         let tls = serve::tls(&identity, Some(&known)).unwrap();
@@ -144,6 +226,58 @@ mod tests {
         std::fs::remove_file(&file).unwrap();
         std::fs::write(&file, first.certificate()).unwrap();
         published(first.certificate().to_owned()).await;
+        follow.abort();
+    }
+
+    /// The file was read once: proxies of an authority that was taken out of it could name users until a restart.
+    #[tokio::test]
+    async fn regression_the_file_of_authorities_of_front_proxies_is_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let authority = |name: &str| {
+            let made = Authority::load_or_generate(&directory.path().join("made"), name);
+            made.unwrap()
+        };
+        let (own, first, second) = (authority("own"), authority("first"), authority("second"));
+        let file = directory.path().join("fronts.crt");
+        std::fs::write(&file, first.certificate()).unwrap();
+        let headers = RequestHeaders {
+            ca: first.certificate().to_owned(),
+            allowed_names: vec!["front".to_owned()],
+            username: Vec::new(),
+            uid: Vec::new(),
+            group: Vec::new(),
+            extra_prefixes: Vec::new(),
+        };
+        let identity = own.server("server", &[], &[]).unwrap();
+        let clients = ClientAuthorities::of(&own, None)
+            .with_front_proxies(Some(headers.clone()), Some(file.clone()));
+        let known = clients.read().await.unwrap();
+        let tls =
+            serve::tls_behind_proxies(&identity, Some(&known), Some(first.certificate())).unwrap();
+        let server = Server::in_memory().await.unwrap();
+        let client = Client::new(server.client_service(User::admin()), "kube-system");
+        let maps = Api::<ConfigMap>::default_namespaced(client);
+        trust::publish(&server, &known, Some(&headers))
+            .await
+            .unwrap();
+        let follow = tokio::spawn(clients.follow(server, tls, known.clone()));
+        // What cannot be used changes nothing, also not that the file is followed.
+        std::fs::write(&file, "").unwrap();
+        std::fs::remove_file(&file).unwrap();
+        std::fs::write(&file, second.certificate()).unwrap();
+        wait::until("it is published", || async {
+            let map = maps
+                .get("extension-apiserver-authentication")
+                .await
+                .unwrap();
+            let data = map.data.unwrap_or_default();
+            assert_eq!(data["client-ca-file"], known);
+            match data["requestheader-client-ca-file"] == second.certificate() {
+                true => Ok(()),
+                false => Err("another one"),
+            }
+        })
+        .await;
         follow.abort();
     }
 }

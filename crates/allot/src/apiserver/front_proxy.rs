@@ -102,6 +102,11 @@ impl Args {
         ]
     }
 
+    /// The file of the authorities of proxies, if the server has not made one.
+    pub fn ca_file(&self) -> Option<PathBuf> {
+        self.requestheader_client_ca_file.clone()
+    }
+
     /// Reads the files that the flags name. If they name none, the server has a CA and a certificate of its own in `pki`.
     pub fn front_proxy(&self, pki: &Path) -> anyhow::Result<FrontProxy> {
         let read = |flag: &str, file: &Option<PathBuf>| match file {

@@ -87,8 +87,8 @@ pub async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<R
     let fronts = config.front_proxy.headers.clone();
     let server = Server::new(backend, config);
     server.bootstrap().await?;
-    let client_authorities =
-        ClientAuthorities::of(&authority, args.client_ca_file.clone(), fronts.clone());
+    let client_authorities = ClientAuthorities::of(&authority, args.client_ca_file.clone())
+        .with_front_proxies(fronts.clone(), args.front_proxy.ca_file());
     let clients = client_authorities.read().await?;
     trust::publish(&server, &clients, fronts.as_ref()).await?;
     let url = format!("https://{host}");
