@@ -1,6 +1,6 @@
 //! Errors of pod networks.
 
-use super::network;
+use super::super::network;
 use crate::cni;
 use crate::error::PathError;
 

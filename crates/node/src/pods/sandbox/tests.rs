@@ -1,3 +1,6 @@
+use std::path::PathBuf;
+
+use super::record::Record;
 use super::*;
 use crate::config::PodNetwork;
 
