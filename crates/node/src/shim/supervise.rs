@@ -231,6 +231,10 @@ fn stdio(spec: &ContainerSpec) -> Result<(Option<[OwnedFd; 3]>, Output), StartEr
     };
     let (out, output) = sys::pipe()?;
     let (err, errors) = sys::pipe()?;
+    for reader in [&out, &err] {
+        // Root of a container can open its own output, and take what this process has seen to be there.
+        rustix::io::ioctl_fionbio(reader, true).map_err(PipeError::from)?;
+    }
     let outside = Output {
         input,
         streams: vec![(out, Lines::new("stdout")), (err, Lines::new("stderr"))],
@@ -374,4 +378,35 @@ fn copy(
     }
     let _ = lines.finish(log);
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The attack: a container reads its own output, so that nothing is left for the shim, and gives the other end to a container that
+    /// stays. The shim waited for that one, and its own container never ended.
+    #[test]
+    fn regression_output_that_another_process_has_read_is_not_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut log = Log::open(&directory.path().join("logs/0.log")).unwrap();
+        let mut attached = Attached::new(directory.path());
+        let (inside, outside) = stdio(&ContainerSpec::default()).unwrap();
+        let [_, output, errors] = inside.unwrap();
+        for ((reader, mut lines), writer) in outside.streams.into_iter().zip([output, errors]) {
+            rustix::io::write(&writer, b"word").unwrap();
+            assert!(readable(&reader));
+            let thief = format!("/proc/self/fd/{}", reader.as_raw_fd());
+            let thief = File::open(thief).unwrap();
+            assert_eq!(rustix::io::read(&thief, &mut [0; 10]).unwrap(), 4);
+            let copied = copy(
+                reader.as_fd(),
+                &mut lines,
+                &mut log,
+                &mut attached,
+                &mut [0; 10],
+            );
+            assert_eq!(copied, Some(0));
+        }
+    }
 }
