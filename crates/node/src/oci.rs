@@ -49,6 +49,9 @@ pub(crate) enum Error {
     Process(#[source] serde_json::Error),
 }
 
+/// What new files of a container are not given, whatever mask the agent has: runc's.
+pub(crate) const UMASK: u32 = 0o022;
+
 /// Parent of the containers' cgroups in every hierarchy.
 const PARENT: &str = "/allot";
 
@@ -156,7 +159,7 @@ pub(crate) fn process(
     let capabilities = capability_sets(spec, seccomp::needs_privileges(security));
     let mut process = json!({
         "terminal": terminal,
-        "user": {"uid": account.user, "gid": account.group},
+        "user": {"uid": account.user, "gid": account.group, "umask": UMASK},
         "args": args,
         "env": environment(spec, account),
         "cwd": spec.cwd.as_deref().filter(|it| !it.is_empty()).unwrap_or("/"),

@@ -52,6 +52,7 @@ fn without_a_word_nothing_is_given() {
     assert_eq!(spec["process"]["capabilities"]["bounding"], json!([]));
     assert_eq!(spec["process"]["env"], json!(["HOME=/home/me"]));
     assert_eq!(spec["process"]["cwd"], "/");
+    assert_eq!(spec["process"]["user"]["umask"], 0o022);
     assert_eq!(spec["process"]["user"]["additionalGids"], json!([5]));
     assert_eq!(spec["linux"]["cgroupsPath"], "/allot/id/processes");
     assert_eq!(

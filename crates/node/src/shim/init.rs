@@ -9,7 +9,7 @@ use super::report;
 use super::spec::ContainerSpec;
 use super::supervise::code;
 use super::sys::{self, Fork};
-use crate::oci::{pids, seccomp};
+use crate::oci::{UMASK, pids, seccomp};
 
 /// Why a process does not become a program without isolation.
 #[derive(Debug, thiserror::Error)]
@@ -103,6 +103,7 @@ pub(super) fn become_program(spec: &ContainerSpec, args: &[String], tty: bool) -
         let user = security.user;
         return BecomeError::User { user, source };
     }
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(UMASK));
     // All of the user's processes are counted, not those of the container alone.
     pids::limit_user();
     if security.no_new_privileges || security.no_keyrings {
