@@ -117,7 +117,16 @@ impl Command {
     }
 }
 
+/// Keeps other users from writing to the directories with keys and sockets, whatever mask this process was started with.
+fn restrict_mask() {
+    use rustix::fs::Mode;
+    let others = Mode::WGRP | Mode::WOTH;
+    let before = rustix::process::umask(others);
+    rustix::process::umask(before | others);
+}
+
 fn main() -> ExitCode {
+    restrict_mask();
     // The container shim is internal, and must run before any thread is started.
     let mut args = std::env::args_os().skip(1);
     let first = args.next();

@@ -1,5 +1,6 @@
 //! The log, at the level that logs most, has no secret that a cluster made or was given.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use base64::Engine as _;
@@ -108,4 +109,33 @@ async fn the_log_has_no_secret_at_any_level() {
         assert!(end.len() > 8, "{secret:?} is no secret");
         assert!(!text.contains(end), "{secret:?} is in the log");
     }
+}
+
+/// The attack: another user of the machine waits for a cluster that is started without a mask for new files, as by some init
+/// scripts. It put a CA of its own into `pki`, and drivers into `plugins_registry`; files of containers could be written to as well.
+#[tokio::test]
+async fn regression_other_users_cannot_write_whatever_the_mask() {
+    let directory = directory();
+    let data = directory.path().join("data");
+    let mut command = Command::new("sh");
+    command.args(["-c", "umask 000; exec \"$0\" \"$@\"", ALLOT]);
+    let up = Up::launch_by(command, &["--data-dir", data.to_str().unwrap()]).await;
+    up.create(MANIFEST).await;
+    up.running("p").await;
+    assert_eq!(up.exec("p", "c", &["sh", "-c", "umask"]).await, "0022\n");
+    let (mut open, mut seen) = (vec![data], 0);
+    while let Some(path) = open.pop() {
+        let Ok(found) = std::fs::symlink_metadata(&path) else {
+            continue;
+        };
+        let mode = found.permissions().mode();
+        assert!(found.is_symlink() || mode & 0o022 == 0, "{path:?} {mode:o}");
+        seen += 1;
+        // What is in a private directory is nobody else's, also volumes, which are for every user of a container.
+        if found.is_dir() && mode & 0o007 != 0 {
+            let entries = std::fs::read_dir(&path).unwrap().flatten();
+            open.extend(entries.map(|entry| entry.path()));
+        }
+    }
+    assert!(seen > 10, "{seen}");
 }
