@@ -71,7 +71,7 @@ impl Authority {
     /// The CA in a directory as `NAME.crt` and `NAME.key`, generated if missing.
     ///
     /// # Errors
-    /// Unreadable or malformed files, a certificate without its key, or one that has expired: nobody would trust what it
+    /// Unreadable or malformed files, a certificate without its key, or one that is not valid now: no client would trust what it
     /// signs. The error names the file.
     pub fn load_or_generate(directory: &Path, name: &str) -> io::Result<Self> {
         let (certificate, key) = (
