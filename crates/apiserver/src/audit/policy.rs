@@ -1,11 +1,13 @@
 //! `audit.k8s.io/v1` policies: how much is written about which requests.
 
-use serde::{Deserialize, Serialize};
-
 use allot_apimachinery::names::dns1123_subdomain;
+use serde::{Deserialize, Serialize};
 
 use crate::identity::User;
 use crate::request::RequestInfo;
+
+#[cfg(test)]
+mod tests;
 
 /// How much is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
