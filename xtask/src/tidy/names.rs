@@ -1,4 +1,4 @@
-//! Documents name items of the code: source files, Rust paths, tests and metrics in code style exist.
+//! Documents name items of the code: source files, Rust paths and tests in code style exist.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -38,15 +38,13 @@ impl Names {
         };
         let words: Vec<&str> = match code.contains("::") {
             true => code.split("::").collect(),
-            // Tests and metrics have long names; shorter ones may be of Kubernetes' code.
-            false if code.matches('_').count() >= 3 => vec![code],
+            // Tests have long names; shorter ones may be of Kubernetes' code. Names of counters are put together.
+            false if code.matches('_').count() >= 3 && !code.ends_with("_total") => vec![code],
             false => Vec::new(),
         };
         if words.iter().all(|it| word(it)) {
             let known = (document.to_owned(), code.to_owned());
-            let words = words
-                .into_iter()
-                .map(|it| (stem(it).to_owned(), known.clone()));
+            let words = words.into_iter().map(|it| (it.to_owned(), known.clone()));
             self.words.extend(words);
         }
     }
@@ -64,7 +62,7 @@ impl Names {
         for file in files.iter().filter(is_source) {
             let text = fs::read_to_string(file).unwrap_or_default();
             for word in text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
-                self.words.remove(stem(word));
+                self.words.remove(word);
             }
         }
         for (word, (document, code)) in &self.words {
@@ -73,11 +71,6 @@ impl Names {
             ));
         }
     }
-}
-
-/// A name without the suffix of counters, which the metrics library adds.
-fn stem(word: &str) -> &str {
-    word.strip_suffix("_total").unwrap_or(word)
 }
 
 fn is_among(end: &str, files: &[PathBuf]) -> bool {
