@@ -1,5 +1,6 @@
 //! Bodies in YAML.
 
+mod build;
 mod go;
 mod parse;
 mod resolve;
@@ -7,7 +8,7 @@ mod write;
 
 use serde_json::Value;
 
-use parse::Document;
+use build::Document;
 
 pub(crate) use write::{write, write_item};
 

@@ -85,9 +85,7 @@ enum Form {
 /// It is 406 for objects that are not requested by group, version and kind, and for other media types.
 pub(crate) fn answer(core: &Core, request: &Incoming) -> Option<Response<Body>> {
     let mut pages = Page::ALL.into_iter();
-    let Some(page) = pages.find(|page| page.path() == request.info.path) else {
-        return None;
-    };
+    let page = pages.find(|page| page.path() == request.info.path)?;
     if !core.config.features.enabled(page.gate()) {
         return None;
     }

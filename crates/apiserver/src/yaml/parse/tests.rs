@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::super::build::MAX_REPEATED;
 use super::*;
 
 /// A text, and what sigs.k8s.io/yaml v1.6.0 (`YAMLToJSON`, `YAMLToJSONStrict`) makes of it.
