@@ -191,6 +191,13 @@ impl FirstClaims {
         }
     }
 
+    /// Lets the claims precede one that is about to be created, also within a second and whatever its name.
+    pub fn precede_new(&mut self) {
+        self.0
+            .values_mut()
+            .for_each(|age| *age = Default::default());
+    }
+
     fn has_earlier(&self, pod_uid: &str, claim: &Value) -> bool {
         self.0.get(pod_uid).is_some_and(|first| *first < age(claim))
     }

@@ -128,6 +128,9 @@ async fn change(core: &Admission, attributes: &Attributes<'_>, object: &Value) -
         owner = core.stored("pods", &key).await?;
         if let Some(pod) = &owner {
             first = claims_of(core, attributes.namespace, pod).await?;
+            if attributes.old.is_none() {
+                first.precede_new();
+            }
         }
     }
     let lookups = Lookups {

@@ -397,8 +397,13 @@ async fn the_metrics_are_those_of_upstream() {
     // It waits until it gives up.
     let path = format!("{MAPS}?timeout=400ms");
     check_refused(get(&server, person("greedy"), &path).await).await;
+    // Queues without requests have no virtual time of the next one.
+    let waiting = hang(&server, person("greedy"));
+    let in_queue = format!("apiserver_flowcontrol_current_inqueue_requests{flow}");
+    wait_for(&server, &in_queue, 1.0).await;
     let (_, text) = crate::send(&server, User::admin(), "GET", "/metrics", "", b"").await;
     let text = text.as_str().unwrap().to_owned();
+    waiting.abort();
     for (name, kind) in [
         ("rejected_requests", "counter"),
         ("dispatched_requests", "counter"),
