@@ -308,15 +308,20 @@ impl Seats {
         // Requests within the seats of their level first; among them, and then among the others, the level with the
         // smallest share of its nominal seats.
         let mut candidates: Vec<(bool, f64, LevelId, Next)> = Vec::new();
+        let mut lacking = None;
         for (id, level) in &self.levels {
-            if level.waiting > 0
-                && let Some(next) = level.first(self.free(*id))
-            {
-                let borrows = level.used + next.seats > level.spec.nominal;
-                let share = level.used as f64 / level.spec.nominal.max(1) as f64;
-                candidates.push((borrows, share, *id, next));
+            if level.waiting == 0 {
+                continue;
             }
+            let Some(next) = level.first(self.free(*id)) else {
+                lacking = lacking.or_else(|| level.head());
+                continue;
+            };
+            let borrows = level.used + next.seats > level.spec.nominal;
+            let share = level.used as f64 / level.spec.nominal.max(1) as f64;
+            candidates.push((borrows, share, *id, next));
         }
+        self.lacking = lacking;
         candidates.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
         let mut owners_wait = false;
         for (borrows, _, id, next) in candidates {

@@ -298,6 +298,14 @@ impl Level {
         best.map(|(_, next)| next)
     }
 
+    /// The ticket of the request that is next by virtual time, whether it may start or not.
+    pub(super) fn head(&self) -> Option<u64> {
+        let queues = self.queues.iter();
+        let heads = queues.filter_map(|it| Some((it.next, it.waiting.front()?.ticket)));
+        let next = heads.min_by(|a, b| a.0.total_cmp(&b.0));
+        next.map(|(_, ticket)| ticket)
+    }
+
     /// Seats that it may use at most.
     pub(super) fn most(&self) -> usize {
         self.spec.nominal.saturating_add(self.spec.borrowable)
