@@ -281,7 +281,9 @@ async fn hostile_cdi_files_are_told_and_the_next_good_one_counts() {
         // In the current state of the container, or the last one.
         let pod = cluster
             .until(&pod_path(name), part, |pod| {
-                status(pod, "c").to_string().contains(part)
+                // Quotation marks as they are in the message.
+                let text = status(pod, "c").to_string().replace("\\\"", "\"");
+                text.contains(part)
             })
             .await;
         assert!(status(&pod, "c")["state"]["running"].is_null(), "{name}");
