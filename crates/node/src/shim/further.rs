@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use libcontainer::container::builder::ContainerBuilder;
 use libcontainer::syscall::syscall::SyscallType;
-use rustix::process::{Pid, WaitOptions};
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions, waitid};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
 
@@ -145,7 +145,7 @@ pub(super) fn start(
     let mut pid = Some(first);
     if processes.is_some() {
         let _ = rustix::process::waitpid(pid, WaitOptions::empty());
-        pid = number_in(number);
+        pid = child_in(number);
     }
     match (reported, pid) {
         (Ok(()), Some(pid)) => Ok(pid),
@@ -159,10 +159,17 @@ pub(super) fn start(
     }
 }
 
-fn number_in(pipe: OwnedFd) -> Option<Pid> {
+/// The process whose number was written to a pipe, if it is a child of this process. The child has the other end of the pipe when it
+/// enters the PID namespace: a program of the container that may trace others can write there, and what is returned gets
+/// signals.
+fn child_in(pipe: OwnedFd) -> Option<Pid> {
     let mut bytes = [0; 4];
     File::from(pipe).read_exact(&mut bytes).ok()?;
-    Pid::from_raw(i32::from_ne_bytes(bytes))
+    let number = Some(i32::from_ne_bytes(bytes)).filter(|number| *number > 0)?;
+    let pid = Pid::from_raw(number)?;
+    // A child stays as it is; for other processes this fails.
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    waitid(WaitId::Pid(pid), options).is_ok().then_some(pid)
 }
 
 /// A directory that describes the container to libcontainer, for one further program. It is removed at the end.
@@ -197,5 +204,34 @@ impl Drop for Description {
         if let Err(error) = fs::remove_dir_all(&self.0) {
             eprintln!("{}: {error}", self.0.display());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// The attack: a container that may trace processes (`SYS_PTRACE`) writes another number to the pipe before the right one is
+    /// there. Signals for the program would go to that process of the host, and with -1 to all of them.
+    #[test]
+    fn regression_the_number_of_a_process_that_is_no_child_is_refused() {
+        let read = |number: i32| {
+            let (reader, mut writer) = std::io::pipe().unwrap();
+            writer.write_all(&number.to_ne_bytes()).unwrap();
+            child_in(reader.into())
+        };
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let number = child.id().cast_signed();
+        let found = read(number).map(|pid| pid.as_raw_nonzero().get());
+        assert_eq!(found, Some(number));
+        let own = std::process::id().cast_signed();
+        for other in [i32::MIN, -number, -1, 0, own] {
+            assert_eq!(read(other), None, "{other}");
+        }
+        // `cat` ends with its input.
+        drop(child.stdin.take());
+        assert!(child.wait().unwrap().success());
     }
 }
