@@ -18,7 +18,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
 
 use super::create::{self, CreateError, NAME};
-use super::program::{ConfineError, Program, Role, write_label};
+use super::program::{ConfineError, NEXT_LABEL, Program, Role, write_label};
 use super::spec::{self, ContainerSpec, Seccomp};
 use super::sys::{self, Fork};
 use super::{report, stage};
@@ -36,8 +36,6 @@ pub(super) struct Entering {
 
 /// A file of the kernel for the AppArmor profile of the next program.
 const APPARMOR: &str = "/proc/self/attr/apparmor/exec";
-/// Its name in kernels before 5.8.
-const APPARMOR_BEFORE: &str = "/proc/self/attr/exec";
 
 impl Entering {
     /// In the process that libcontainer has prepared: enters the PID namespace. Returns in the process in it; the other one ends.
@@ -83,11 +81,11 @@ impl Entering {
         }
         let confinement = &program.spec.security.confinement;
         if let Some(label) = confinement.selinux.as_deref() {
-            write_label(APPARMOR_BEFORE, label)?;
+            write_label(NEXT_LABEL, label)?;
         }
         if let Some(profile) = confinement.apparmor.as_deref() {
             let text = format!("exec {profile}");
-            write_label(APPARMOR, &text).or_else(|_| write_label(APPARMOR_BEFORE, &text))?;
+            write_label(APPARMOR, &text).or_else(|_| write_label(NEXT_LABEL, &text))?;
         }
         match confines_early(&program.spec) {
             true => Ok(()),

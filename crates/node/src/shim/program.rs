@@ -22,6 +22,9 @@ use super::{further, init, report, start_hooks};
 use crate::error::{AtPath as _, PathError};
 use crate::oci::{is_proc, seccomp};
 
+/// A file of the kernel for the label of the next program: that of SELinux, and in kernels before 5.8 also that of AppArmor.
+pub(super) const NEXT_LABEL: &str = "/proc/self/attr/exec";
+
 /// Why a process of a container cannot be confined as its pod demands.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConfineError {
@@ -194,7 +197,7 @@ impl Program {
     /// Installs the filters, and drops the privileges that this needed.
     pub(super) fn confine(&self) -> Result<(), ConfineError> {
         if let Some(label) = self.spec.security.confinement.selinux.as_deref() {
-            write_label("/proc/self/attr/exec", label)?;
+            write_label(NEXT_LABEL, label)?;
         }
         match seccomp::needs_privileges(&self.spec.security) {
             true => self.install_and_drop(),
@@ -202,7 +205,7 @@ impl Program {
         }
     }
 
-    pub(super) fn install(&self) -> Result<(), ConfineError> {
+    fn install(&self) -> Result<(), ConfineError> {
         let mut all = self.filters.iter();
         all.try_for_each(|filter| sys::install(filter).map_err(ConfineError::Filter))
     }
