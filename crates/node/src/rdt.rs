@@ -73,7 +73,7 @@ pub(crate) fn is_mounted(resctrl: &Path) -> Result<(), Unavailable> {
 }
 
 /// Whether the name leads to a group.
-pub(crate) fn is_group(name: &str) -> bool {
+fn is_group(name: &str) -> bool {
     let forbidden = |c| matches!(c, '/' | '\n' | '\0');
     !matches!(name, "" | "." | "..")
         && !OTHERS.contains(&name)
@@ -82,7 +82,7 @@ pub(crate) fn is_group(name: &str) -> bool {
 }
 
 /// The group that the settings name; otherwise the container has its own.
-fn group(wanted: &IntelRdt) -> Option<&str> {
+pub(crate) fn group(wanted: &IntelRdt) -> Option<&str> {
     wanted.clos_id.as_deref().filter(|name| !name.is_empty())
 }
 

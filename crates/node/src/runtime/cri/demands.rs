@@ -63,8 +63,7 @@ impl Demands {
                  pod has the network of the host"
             ));
         }
-        let group = self.group.as_ref()?.clos_id.as_deref();
-        let group = group.filter(|it| !it.is_empty()).unwrap_or(id);
+        let group = rdt::group(self.group.as_ref()?).unwrap_or(id);
         let is_there = is_name(group) && self.resctrl.join(group).is_dir();
         (!is_there).then(|| {
             format!("the OCI runtime did not apply Intel RDT: there is no group {group:?}")
