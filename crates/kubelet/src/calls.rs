@@ -89,7 +89,7 @@ async fn limited<T>(
     let begun = Instant::now();
     match tokio::time::timeout(deadline, call).await {
         Ok(Ok(answer)) => Ok(answer.into_inner()),
-        // The same deadline is in the request: whose timer is first is chance.
+        // tonic has the same deadline, from the request: either timer may fire first.
         Ok(Err(status)) if !is_late(&status, begun, deadline) => Err(status_text(&status)),
         Ok(Err(_)) | Err(_) => Err(format!("no answer within {deadline:?}")),
     }

@@ -131,7 +131,7 @@ async fn regression_other_users_cannot_write_whatever_the_mask() {
         let mode = found.permissions().mode();
         assert!(found.is_symlink() || mode & 0o022 == 0, "{path:?} {mode:o}");
         seen += 1;
-        // What is in a private directory is nobody else's, also volumes, which are for every user of a container.
+        // Other users cannot reach what is in a private directory. Volumes there may be written by every user of a container.
         if found.is_dir() && mode & 0o007 != 0 {
             let entries = std::fs::read_dir(&path).unwrap().flatten();
             open.extend(entries.map(|entry| entry.path()));

@@ -279,7 +279,8 @@ impl Driver for Plain {
     }
 }
 
-/// They had no effect and no error; `config-wrong-kind` of the conformance kit failed for every driver without parameters.
+/// Such parameters had no effect, and the claim was prepared without an error: `config-wrong-kind` of the conformance kit failed for
+/// every driver without parameters.
 #[tokio::test]
 async fn regression_parameters_that_a_driver_does_not_read_are_refused() {
     let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
