@@ -1,12 +1,10 @@
 //! Objects that are deleted and still there.
 
 use allot_model::table::human_duration;
+use allot_resourceclaim::FINALIZER;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::cmd::some;
-
-/// The claim controller removes it when no pod uses the claim any more.
-const DELETE_PROTECTION: &str = "resource.kubernetes.io/delete-protection";
 
 /// What an object that was deleted waits for, in a sentence about `it`; `None` for one that was not deleted.
 pub(super) fn kept(meta: &ObjectMeta, now: jiff::Timestamp) -> Option<String> {
@@ -18,10 +16,11 @@ pub(super) fn kept(meta: &ObjectMeta, now: jiff::Timestamp) -> Option<String> {
         _ => String::new(),
     };
     let finalizers = meta.finalizers.as_deref().unwrap_or_default();
+    // The claim controller removes that of claims when no pod uses the claim any more.
     let others: Vec<&str> = finalizers
         .iter()
         .map(|name| &**name)
-        .filter(|name| *name != DELETE_PROTECTION)
+        .filter(|name| *name != FINALIZER)
         .collect();
     let is_used = others.len() < finalizers.len();
     let mut text = format!("it was deleted{since}");
@@ -62,7 +61,7 @@ mod tests {
         check(Some("2026-01-01T05:00:30Z"), &[], Some("it was deleted"));
         check(
             early,
-            &[DELETE_PROTECTION],
+            &[FINALIZER],
             Some("it was deleted 5h ago, and stays until no pod is left that it is reserved for"),
         );
         check(
@@ -75,7 +74,7 @@ mod tests {
         );
         check(
             early,
-            &[DELETE_PROTECTION, "a/b"],
+            &[FINALIZER, "a/b"],
             Some(
                 "it was deleted 5h ago, and stays until no pod is left that it is reserved for, and until the finalizer a/b is \
                  removed by whatever set it; if nothing runs that does, kubectl patch removes it",
