@@ -72,6 +72,11 @@ impl FollowedFile {
         }
     }
 
+    /// The file that is followed.
+    pub fn path(&self) -> &Path {
+        &self.file
+    }
+
     /// Waits until the file has another content than the one that is in use, and returns it. The first time it is looked at
     /// without waiting. A change is not lost if the future is dropped: the next one returns it.
     ///

@@ -98,25 +98,20 @@ impl ClientAuthorities {
             return;
         }
         loop {
-            let (of, content) = tokio::select! {
-                content = changed(clients.as_mut()) => (AuthorityFile::Clients, content),
-                content = changed(fronts.as_mut()) => (AuthorityFile::FrontProxies, content),
-            };
-            let (file, followed) = match of {
-                AuthorityFile::Clients => (self.file.as_deref(), clients.as_mut()),
-                AuthorityFile::FrontProxies => (self.fronts_file.as_deref(), fronts.as_mut()),
+            let (of, (followed, content)) = tokio::select! {
+                found = changed(clients.as_mut()) => (AuthorityFile::Clients, found),
+                found = changed(fronts.as_mut()) => (AuthorityFile::FrontProxies, found),
             };
             let renewed = match content {
                 Ok(content) => self
                     .renew(of, &content, &mut known, &server, &tls)
                     .await
                     .map(|()| content),
-                Err(error) => Err(unreadable(of, file.unwrap_or(Path::new("")), error)),
+                Err(error) => Err(unreadable(of, followed.path(), error)),
             };
-            match (renewed, followed) {
-                (Ok(content), Some(followed)) => followed.accept(content),
-                (Ok(_), None) => {}
-                (Err(error), _) => tracing::warn!("the authorities stay as they were: {error:#}"),
+            match renewed {
+                Ok(content) => followed.accept(content),
+                Err(error) => tracing::warn!("the authorities stay as they were: {error:#}"),
             }
         }
     }
@@ -130,30 +125,44 @@ impl ClientAuthorities {
         server: &Server,
         tls: &Tls,
     ) -> anyhow::Result<()> {
+        self.trust(of, content, clients, tls)
+            .with_context(|| of.to_string())?;
+        tracing::info!("{of} has changed: its certificates are trusted now");
+        trust::publish(server, clients, self.fronts.as_ref()).await
+    }
+
+    fn trust(
+        &mut self,
+        of: AuthorityFile,
+        content: &[u8],
+        clients: &mut String,
+        tls: &Tls,
+    ) -> anyhow::Result<()> {
         match of {
             AuthorityFile::Clients => {
-                let all = self.with(content).with_context(|| of.to_string())?;
-                tls.trust(&all).with_context(|| of.to_string())?;
+                let all = self.with(content)?;
+                tls.trust(&all)?;
                 *clients = all;
             }
             AuthorityFile::FrontProxies => {
-                let all = certificates(content).with_context(|| of.to_string())?;
-                tls.trust_front_proxies(all)
-                    .with_context(|| of.to_string())?;
+                let all = certificates(content)?;
+                tls.trust_front_proxies(all)?;
                 if let Some(fronts) = &mut self.fronts {
                     fronts.ca = all.to_owned();
                 }
             }
         }
-        tracing::info!("{of} has changed: its certificates are trusted now");
-        trust::publish(server, clients, self.fronts.as_ref()).await
+        Ok(())
     }
 }
 
-/// The next content of a file that is followed, if one is.
-async fn changed(file: Option<&mut FollowedFile>) -> std::io::Result<Vec<u8>> {
+/// A file that is followed with its next content, if one is followed.
+async fn changed(file: Option<&mut FollowedFile>) -> (&mut FollowedFile, std::io::Result<Vec<u8>>) {
     match file {
-        Some(file) => file.changed().await,
+        Some(file) => {
+            let content = file.changed().await;
+            (file, content)
+        }
         None => pending().await,
     }
 }
@@ -178,15 +187,23 @@ mod tests {
 
     use super::*;
 
+    /// The server's authority, and two others.
+    fn authorities(directory: &Path) -> [Authority; 3] {
+        let directory = directory.join("made");
+        ["own", "first", "second"]
+            .map(|name| Authority::load_or_generate(&directory, name).unwrap())
+    }
+
+    fn config_maps(server: &Server) -> Api<ConfigMap> {
+        let client = Client::new(server.client_service(User::admin()), "kube-system");
+        Api::default_namespaced(client)
+    }
+
     /// The file was read once: certificates of an authority that was taken out of it stayed good until a restart.
     #[tokio::test]
     async fn regression_the_file_of_authorities_is_followed() {
         let directory = tempfile::tempdir().unwrap();
-        let authority = |name: &str| {
-            let made = Authority::load_or_generate(&directory.path().join("made"), name);
-            made.unwrap()
-        };
-        let (own, first, second) = (authority("own"), authority("first"), authority("second"));
+        let [own, first, second] = authorities(directory.path());
         let file = directory.path().join("clients.crt");
         std::fs::write(&file, first.certificate()).unwrap();
         let identity = own.server("server", &[], &[]).unwrap();
@@ -195,8 +212,7 @@ mod tests {
         assert!(known.contains(own.certificate()) && known.contains(first.certificate()));
         let tls = serve::tls(&identity, Some(&known)).unwrap();
         let server = Server::in_memory().await.unwrap();
-        let client = Client::new(server.client_service(User::admin()), "kube-system");
-        let maps = Api::<ConfigMap>::default_namespaced(client);
+        let maps = config_maps(&server);
         trust::publish(&server, &known, None).await.unwrap();
         let follow = tokio::spawn(clients.follow(server, tls, known));
         let published = |wanted: String| {
@@ -233,11 +249,7 @@ mod tests {
     #[tokio::test]
     async fn regression_the_file_of_authorities_of_front_proxies_is_followed() {
         let directory = tempfile::tempdir().unwrap();
-        let authority = |name: &str| {
-            let made = Authority::load_or_generate(&directory.path().join("made"), name);
-            made.unwrap()
-        };
-        let (own, first, second) = (authority("own"), authority("first"), authority("second"));
+        let [own, first, second] = authorities(directory.path());
         let file = directory.path().join("fronts.crt");
         std::fs::write(&file, first.certificate()).unwrap();
         let headers = RequestHeaders {
@@ -255,8 +267,7 @@ mod tests {
         let tls =
             serve::tls_behind_proxies(&identity, Some(&known), Some(first.certificate())).unwrap();
         let server = Server::in_memory().await.unwrap();
-        let client = Client::new(server.client_service(User::admin()), "kube-system");
-        let maps = Api::<ConfigMap>::default_namespaced(client);
+        let maps = config_maps(&server);
         trust::publish(&server, &known, Some(&headers))
             .await
             .unwrap();
