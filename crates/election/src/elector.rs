@@ -1,4 +1,4 @@
-//! Attempts to get and to renew a Lease. What follows from them is in `leadership`.
+//! Requests to get, to renew and to release a Lease. What follows from them is in `leadership`.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(crate) enum Attempt {
 
 /// Runs for leadership.
 pub struct Elector {
-    pub(crate) api: Api<Lease>,
+    api: Api<Lease>,
     pub(crate) settings: Settings,
     pub(crate) clock: Monotonic,
     /// The last observed state of another holder's Lease.
@@ -108,6 +108,25 @@ impl Elector {
             Err(error) if is_conflict(&error) => Ok(Attempt::Theirs),
             Err(error) => Err(error),
         }
+    }
+
+    /// Leaves the Lease without a holder if it is ours.
+    pub(crate) async fn release(&self) -> Result<(), kube::Error> {
+        let Some(mut lease) = self.api.get_opt(&self.settings.name).await? else {
+            return Ok(());
+        };
+        let Some(spec) = &mut lease.spec else {
+            return Ok(());
+        };
+        if spec.holder_identity.as_deref() != Some(self.settings.identity.as_str()) {
+            return Ok(());
+        }
+        spec.holder_identity = Some(String::new());
+        spec.lease_duration_seconds = Some(1);
+        self.api
+            .replace(&self.settings.name, &Default::default(), &lease)
+            .await
+            .map(drop)
     }
 
     fn spec(&self, now: &MicroTime, acquired: &MicroTime, transitions: i32) -> LeaseSpec {

@@ -91,21 +91,10 @@ impl Leadership {
             return;
         }
         self.held.until.store(0, Ordering::Release);
-        let settings = &self.elector.settings;
-        let Ok(Some(mut lease)) = self.elector.api.get_opt(&settings.name).await else {
-            return;
-        };
-        let Some(spec) = &mut lease.spec else { return };
-        if spec.holder_identity.as_deref() != Some(settings.identity.as_str()) {
-            return;
+        if let Err(error) = self.elector.release().await {
+            let settings = &self.elector.settings;
+            tracing::warn!(%error, lease = settings.name, "Lease not released: it has to expire");
         }
-        spec.holder_identity = Some(String::new());
-        spec.lease_duration_seconds = Some(1);
-        let _ = self
-            .elector
-            .api
-            .replace(&settings.name, &Default::default(), &lease)
-            .await;
     }
 }
 
