@@ -96,7 +96,7 @@ impl Elector {
             let acquired = spec.acquire_time.unwrap_or_else(|| now.clone());
             self.spec(&now, &acquired, transitions)
         } else {
-            self.spec(&now, &now, transitions + 1)
+            self.spec(&now, &now, transitions.saturating_add(1))
         });
         // The resourceVersion in the object makes this fail after any other write.
         match self

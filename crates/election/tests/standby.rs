@@ -16,22 +16,27 @@ const LEASE: &str = r#"{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
     "spec": {"holderIdentity": "dead", "leaseDurationSeconds": 15, "leaseTransitions": 0,
         "acquireTime": "2026-01-01T00:00:00.000000Z", "renewTime": "2026-01-01T00:00:00.000000Z"}}"#;
 
-/// Pods that a dead leader leaves wait for a standby. It looks at the Lease every two seconds, and took over with the first
-/// look after the end, up to 2.4 s later.
-#[tokio::test(start_paused = true)]
-async fn a_standby_leads_as_soon_as_the_lease_has_expired() {
-    let server = tower::service_fn(|request: Request<Body>| async move {
-        // Nothing but the dead leader's Lease, which every write replaces.
+/// A candidate, and a server with nothing but this Lease, which is also the answer to writes.
+fn standby(lease: String) -> Elector {
+    let server = tower::service_fn(move |request: Request<Body>| {
         let known = [Method::GET, Method::PUT].contains(request.method());
         let answer = Response::builder().status(if known { 200 } else { 405 });
-        answer.body(Body::from(LEASE.as_bytes().to_vec()))
+        let answer = answer.body(Body::from(lease.clone().into_bytes()));
+        async move { answer }
     });
     let settings = Settings {
         clock: Clock::tokio(Timestamp::UNIX_EPOCH),
         ..Settings::new("default", "leader", "standby")
     };
+    Elector::new(Client::new(server, "default"), settings)
+}
+
+/// Pods that a dead leader leaves wait for a standby. It looks at the Lease every two seconds, and took over with the first
+/// look after the end, up to 2.4 s later.
+#[tokio::test(start_paused = true)]
+async fn a_standby_leads_as_soon_as_the_lease_has_expired() {
     let started = Instant::now();
-    let elector = Elector::new(Client::new(server, "default"), settings);
+    let elector = standby(LEASE.to_owned());
     let leadership = elector.acquire(&CancellationToken::new()).await;
     let waited = started.elapsed();
     assert!(leadership.is_some_and(|it| it.is_valid()));
@@ -40,4 +45,16 @@ async fn a_standby_leads_as_soon_as_the_lease_has_expired() {
         lease <= waited && waited < lease + Duration::from_millis(20),
         "{waited:?}"
     );
+}
+
+/// A Lease with the largest number of transitions. One more was a panic in a debug build, and otherwise a negative number, which API
+/// servers refuse: no process led any more.
+#[tokio::test(start_paused = true)]
+async fn regression_the_number_of_transitions_does_not_overflow() {
+    let many = format!("\"leaseTransitions\": {}", i32::MAX);
+    let lease = LEASE.replace("\"leaseTransitions\": 0", &many);
+    assert!(lease.contains(&many));
+    let elector = standby(lease);
+    let leadership = elector.acquire(&CancellationToken::new()).await;
+    assert!(leadership.is_some_and(|it| it.is_valid()));
 }
