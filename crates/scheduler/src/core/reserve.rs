@@ -12,7 +12,6 @@ use super::{Binding, Core, Time};
 use crate::actions::{BindJob, ClaimTask, ExtendedResourceClaimTask};
 use crate::attempt::{Attempt, Placement};
 use crate::dra::claims::{Version, allocation_of, uid_of};
-
 use crate::dra::{ExtendedResourceClaimOnNode, PodClaim, conditions};
 use crate::plugins::volumes::PodVolumes;
 use crate::pod::claims::claim_key;
