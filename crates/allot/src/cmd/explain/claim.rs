@@ -74,8 +74,7 @@ pub fn explain(
                 }
                 None => writeln!(out, "claim {key} is allocated, and reserved for no pod")?,
             },
-            (false, _) if deleted.is_some() => writeln!(out, "claim {key} is not allocated")?,
-            (false, _) if pods.is_empty() => writeln!(
+            (false, _) if pods.is_empty() && deleted.is_none() => writeln!(
                 out,
                 "claim {key} waits for a pod that uses it: that is when it gets its devices"
             )?,
