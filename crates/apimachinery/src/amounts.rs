@@ -19,22 +19,18 @@ pub fn from_json(object: &Value) -> Amounts {
         .collect()
 }
 
-/// Adds to an amount. Where the sum has too many digits, it is the greater of the two: it must not be as if there were
-/// no second one.
-fn increase(amount: &mut Quantity, more: &Quantity) {
+/// The sum of two amounts. Where it has too many digits, it is the greater of the two: it must not be as if there were no
+/// second one.
+pub fn sum(amount: &Quantity, more: &Quantity) -> Quantity {
     let sum = amount.checked_add(more);
-    match sum {
-        Some(sum) => *amount = sum,
-        None if *amount < *more => *amount = more.clone(),
-        None => {}
-    }
+    sum.unwrap_or_else(|| std::cmp::max(more, amount).clone())
 }
 
 /// Adds amounts to others. Of a sum that has too many digits, the greater part counts.
 pub fn add(total: &mut Amounts, more: &Amounts) {
     for (name, amount) in more {
         match total.get_mut(name) {
-            Some(known) => increase(known, amount),
+            Some(known) => *known = sum(known, amount),
             None => {
                 total.insert(name.clone(), amount.clone());
             }
@@ -79,7 +75,7 @@ pub fn at_once(
             // containers with resources of their own.
             for (name, amount) in &mut amounts {
                 if let Some(more) = staying.get(name) {
-                    increase(amount, more);
+                    *amount = sum(amount, more);
                 }
             }
             raise(&mut most, &amounts);

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use allot_apimachinery::amounts;
 use allot_apimachinery::quantity::Quantity;
 use allot_apimachinery::well_known::EXTENDED_RESOURCE_CLAIM_ANNOTATION;
 use serde_json::Value;
@@ -39,13 +40,10 @@ const PLAIN_COUNTS: [&str; 6] = [
     "services",
 ];
 
-/// Adds to an amount. Where the sum has too many digits, the greater one alone is far above every limit.
+/// Adds to an amount, as [`amounts::sum`]. Where that is the greater one alone, it is far above every limit.
 fn add(usage: &mut Usage, name: impl Into<String>, amount: Quantity) {
     let entry = usage.entry(name.into()).or_default();
-    *entry = match entry.checked_add(&amount) {
-        Some(sum) => sum,
-        None => amount.max(entry.clone()),
-    };
+    *entry = amounts::sum(entry, &amount);
 }
 
 /// Adds one usage to another.
@@ -347,8 +345,7 @@ pub fn admit(quota: &Value, delta: &Usage) -> Result<Option<Usage>, Exceeded> {
         touched = true;
         let limit = Quantity::from_json(limit).unwrap_or_default();
         let now = used.get(name).cloned().unwrap_or_default();
-        let sum = now.checked_add(more);
-        let sum = sum.unwrap_or_else(|| more.clone().max(now.clone()));
+        let sum = amounts::sum(&now, more);
         // Reducing the usage is always allowed.
         if more.signum() > 0 && sum > limit {
             requested.insert(name.as_str(), more.to_string());
