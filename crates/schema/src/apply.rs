@@ -5,6 +5,7 @@
 
 use std::sync::OnceLock;
 
+use allot_apimachinery::gvk::GroupVersion;
 use serde_json::{Map, Value};
 
 use crate::{Node, decode, fields::Set, types::Struct};
@@ -153,19 +154,19 @@ impl FieldManager<'_> {
         let version = config["apiVersion"].as_str().unwrap_or_default();
         let kind = config["kind"].as_str().unwrap_or_default();
         // A version of the core group can be written without a group; a version that cannot be parsed hides the kind as well.
-        let found = match version.matches('/').count() {
-            0 | 1 => (version.strip_prefix('/').unwrap_or(version), kind),
-            _ => ("", ""),
+        let (version, kind) = match GroupVersion::parse(version) {
+            Ok(version) => (version.to_string(), kind),
+            Err(_) => (String::new(), ""),
         };
         if config["metadata"]["managedFields"].is_array() {
             return Err(Error::BadRequest(
                 "metadata.managedFields must be nil".to_owned(),
             ));
         }
-        if found != (self.api_version, self.kind) {
+        if (version.as_str(), kind) != (self.api_version, self.kind) {
             return Err(Error::BadRequest(format!(
                 "invalid object type: {}",
-                gvk_text(found.0, found.1)
+                gvk_text(&version, kind)
             )));
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! Version and kind of an object as its text states them. Upstream reads them before the object itself, with a decoder that
 //! finds fields in any letter case.
 
+use allot_apimachinery::gvk::GroupVersion;
 use allot_schema::decode::json_type;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
@@ -86,18 +87,9 @@ impl TypeMeta {
 
     /// The same with a version of the core group written without a group, as Go parses versions.
     fn checked(mut self) -> Result<Self, String> {
-        match self.api_version.matches('/').count() {
-            0 | 1 => {
-                if let Some(version) = self.api_version.strip_prefix('/') {
-                    self.api_version = version.to_owned();
-                }
-                Ok(self)
-            }
-            _ => Err(format!(
-                "unexpected GroupVersion string: {}",
-                self.api_version
-            )),
-        }
+        let parsed = GroupVersion::parse(&self.api_version).map_err(|error| error.to_string())?;
+        self.api_version = parsed.to_string();
+        Ok(self)
     }
 }
 
