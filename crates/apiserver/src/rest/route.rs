@@ -7,7 +7,6 @@ use http::Method;
 
 use super::{media_type, patch};
 use crate::context::Core;
-use crate::custom::CustomResource;
 use crate::error::{ApiError, Result};
 use crate::negotiate::{acceptable, acceptable_log};
 use crate::registry::Resource;
@@ -89,12 +88,12 @@ fn check_builtin(resource: &Resource, request: &Incoming) -> Result<()> {
 /// and verbs that a definition does not have.
 pub(super) fn check_handler(core: &Core, resource: &Resource, request: &Incoming) -> Result<()> {
     let info = &request.info;
-    if let Some(definition) = &resource.custom {
+    if resource.custom.is_some() {
         // Upstream warns before it looks at the subresource.
         if let Some(version) = resource.version(&info.version) {
             request.warnings.add(version.deprecation.clone());
         }
-        return check_custom(resource, definition, info);
+        return check_custom(resource, info);
     }
     let verb = info.verb.as_str();
     let subresource = resource.subresource(&info.subresource);
@@ -162,14 +161,11 @@ fn in_scope(resource: &Resource, info: &RequestInfo) -> bool {
 
 /// Upstream's checks of a custom resource request before all others: endpoints that its version does not have, and
 /// verbs.
-fn check_custom(resource: &Resource, custom: &CustomResource, info: &RequestInfo) -> Result<()> {
+fn check_custom(resource: &Resource, info: &RequestInfo) -> Result<()> {
     let group_resource = resource.group_resource();
-    let exists = match info.subresource.as_str() {
-        "" => true,
-        "status" => custom.has_status(&info.version),
-        "scale" => custom.scale(&info.version).is_some(),
-        _ => false,
-    };
+    let mut subresources = resource.subresources_of(&info.version);
+    let exists =
+        info.subresource.is_empty() || subresources.any(|sub| sub.name == info.subresource);
     if !exists {
         return Err(Status::not_found(&group_resource, &info.name).into());
     }
