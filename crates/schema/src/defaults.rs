@@ -106,7 +106,7 @@ fn set(map: &mut Object, key: &str, value: impl Into<Value>) {
     }
 }
 
-/// Sets a field that is absent or null: upstream's type is a pointer, to which an empty string is a value.
+/// Sets a field that is absent or null. Upstream's type is a pointer or a list, of which an empty value is one.
 fn set_absent(map: &mut Object, key: &str, value: impl Into<Value>) {
     if map.get(key).is_none_or(Value::is_null) {
         map.insert(key.to_owned(), value.into());

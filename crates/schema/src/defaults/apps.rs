@@ -159,20 +159,12 @@ pub(super) fn autoscaler(map: &mut Object) {
     if let Some(up) = child(behavior, "scaleUp") {
         set_absent(up, "selectPolicy", "Max");
         set(up, "stabilizationWindowSeconds", 0);
-        if up.get("policies").is_none_or(Value::is_null) {
-            up.insert(
-                "policies".to_owned(),
-                json!([{"type":"Pods","value":4,"periodSeconds":15},{"type":"Percent","value":100,"periodSeconds":15}]),
-            );
-        }
+        let policies = json!([{"type":"Pods","value":4,"periodSeconds":15},{"type":"Percent","value":100,"periodSeconds":15}]);
+        set_absent(up, "policies", policies);
     }
     if let Some(down) = child(behavior, "scaleDown") {
         set_absent(down, "selectPolicy", "Max");
-        if down.get("policies").is_none_or(Value::is_null) {
-            down.insert(
-                "policies".to_owned(),
-                json!([{"type":"Percent","value":100,"periodSeconds":15}]),
-            );
-        }
+        let policies = json!([{"type":"Percent","value":100,"periodSeconds":15}]);
+        set_absent(down, "policies", policies);
     }
 }
