@@ -42,9 +42,11 @@ impl Phase {
 
     fn change(&self, change: impl FnOnce(&mut Now)) {
         let mut now = self.now.lock();
+        let moment = Instant::now();
+        let passed = moment.duration_since(now.since);
         let part = now.requests as f64 / now.limit.max(1) as f64;
-        self.timing.pass(now.since.elapsed().as_secs_f64(), part);
-        now.since = Instant::now();
+        self.timing.pass(passed.as_secs_f64(), part);
+        now.since = moment;
         change(&mut now);
     }
 
