@@ -45,7 +45,7 @@ use kinds::Kinds;
 use metrics::{Counted, Metrics};
 use retry::Refused;
 use rules::{Level, Rules, Schema};
-use seats::{Arrival, Refusal, Running, Seats, Sender};
+use seats::{Arrival, LevelId, Refusal, Running, Seats, Sender};
 use watches::Watches;
 
 pub use seat::Seat;
@@ -200,22 +200,22 @@ impl FlowControl {
             Execution::new(counted.clone(), watch, seats, phase)
         };
         if let Some(exempt) = &loaded.exempt[schema.level] {
-            exempt.begin(width.seats, self.now());
+            exempt.begin(self.now());
             return Ok(Seat::Exempt(Exempted {
                 control: self.clone(),
                 level: exempt.clone(),
-                seats: width.seats,
                 execution: execution(width.seats),
             }));
         }
-        match self.seat(request, schema, level, counted, width).await {
-            Ok(given) => Ok(given.map_or(Seat::Free, |running| {
-                Seat::Level(Taken {
-                    control: self.clone(),
-                    running,
-                    after: width.after,
-                    execution: execution(running.seats),
-                })
+        let Some(id) = level.id else {
+            return Ok(Seat::Free);
+        };
+        match self.seat(id, request, schema, level, counted, width).await {
+            Ok(running) => Ok(Seat::Level(Taken {
+                control: self.clone(),
+                running,
+                after: width.after,
+                execution: execution(running.seats),
             })),
             Err(reason) => {
                 self.metrics.refused(&level.name, &schema.name, reason);
@@ -251,18 +251,16 @@ impl FlowControl {
         }
     }
 
-    /// The seats of a request, when it is its turn; none if its level is exempt.
+    /// The seats of a request in the level `id`, when it is its turn.
     async fn seat(
         self: &Arc<Self>,
+        id: LevelId,
         request: &Incoming,
         schema: &Schema,
         level: &Level,
         counted: &Arc<Counted>,
         width: Width,
-    ) -> Result<Option<Running>, Refusal> {
-        let Some(id) = level.id else {
-            return Ok(None);
-        };
+    ) -> Result<Running, Refusal> {
         let flow = (&*schema.name, schema.flow(&request.info, &request.user));
         let sender = Sender {
             flow: self.hasher.hash_one(flow),
@@ -276,7 +274,7 @@ impl FlowControl {
                     if let Some(length) = state.seats.queue_length(&running) {
                         counted.queue_length.observe(length as f64);
                     }
-                    return Ok(Some(running));
+                    return Ok(running);
                 }
                 Arrival::Refuse(reason) => return Err(reason),
                 Arrival::Wait(ticket, length) => {
@@ -310,7 +308,7 @@ impl FlowControl {
         self.metrics
             .waited(&level.name, &schema.name, started, seconds);
         match result {
-            Ok(Ok(running)) => Ok(Some(running)),
+            Ok(Ok(running)) => Ok(running),
             _ => Err(Refusal::TimeOut),
         }
     }

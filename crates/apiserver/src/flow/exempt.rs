@@ -13,8 +13,8 @@ pub(super) struct Exempt(Mutex<State>);
 #[derive(Debug)]
 struct State {
     spec: LevelSpec,
+    /// Requests that run. Each has one seat.
     executing: usize,
-    used: usize,
     usage: Use,
     demand: Demand,
     synced: f64,
@@ -26,7 +26,6 @@ impl Exempt {
         Arc::new(Exempt(Mutex::new(State {
             spec,
             executing: 0,
-            used: 0,
             usage: Use::default(),
             demand: Demand::default(),
             synced: now,
@@ -39,19 +38,17 @@ impl Exempt {
     }
 
     /// A request begins.
-    pub(super) fn begin(&self, seats: usize, now: f64) {
+    pub(super) fn begin(&self, now: f64) {
         let mut state = self.0.lock();
         state.sync(now);
         state.executing += 1;
-        state.used += seats;
     }
 
     /// A request has ended.
-    pub(super) fn end(&self, seats: usize, now: f64) {
+    pub(super) fn end(&self, now: f64) {
         let mut state = self.0.lock();
         state.sync(now);
         state.executing -= 1;
-        state.used -= seats;
     }
 
     /// What it has at the moment, for metrics.
@@ -64,7 +61,7 @@ impl Exempt {
             nominal: spec.nominal,
             lower: spec.nominal - spec.lendable,
             upper: spec.nominal.saturating_add(spec.borrowable).min(total),
-            current: state.used.max(spec.nominal - spec.lendable),
+            current: state.executing.max(spec.nominal - spec.lendable),
             usage: state.usage.clone(),
             demand: state.demand,
             fair: None,
@@ -76,8 +73,8 @@ impl State {
     fn sync(&mut self, now: f64) {
         let passed = (now - self.synced).max(0.0);
         self.synced = now;
-        self.demand.pass(passed, self.used as f64);
+        self.demand.pass(passed, self.executing as f64);
         let requests = (self.executing, 0);
-        note_use(&self.usage, &self.spec, passed, (self.used, 0), requests);
+        note_use(&self.usage, &self.spec, passed, requests, requests);
     }
 }

@@ -67,13 +67,12 @@ impl Drop for Execution {
 pub struct Exempted {
     pub(super) control: Arc<FlowControl>,
     pub(super) level: Arc<Exempt>,
-    pub(super) seats: usize,
     pub(super) execution: Execution,
 }
 
 impl Drop for Exempted {
     fn drop(&mut self) {
-        self.level.end(self.seats, self.control.now());
+        self.level.end(self.control.now());
         let execution = &self.execution;
         execution.counted.executing_seats.dec_by(execution.seats);
     }
