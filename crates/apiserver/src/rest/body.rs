@@ -1,7 +1,7 @@
 //! Reading objects from request bodies.
 
 use allot_apimachinery::quote::quote;
-use allot_schema::decode::{DecodeError, Mode, decode_json};
+use allot_schema::decode::{DecodeError, Decoded, Mode, decode_json};
 use serde_json::Value;
 
 mod type_meta;
@@ -62,23 +62,16 @@ impl Call<'_> {
                 Some(newer) => std::borrow::Cow::Owned(newer),
                 None => text,
             };
-        let claimed = TypeMeta::of_text(&text).map_err(unread)?;
-        let own = TypeMeta {
-            api_version: api_version.to_owned(),
-            kind: kind.to_owned(),
-        };
-        let sent = claimed.or(&own);
-        if sent.api_version.ends_with('/') {
-            return Err(ApiError::bad_request(format!(
-                "{} in version \"\" cannot be handled as a {kind}: Object 'apiVersion' is missing in '{}'",
-                sent.kind,
-                String::from_utf8_lossy(&text)
-            )));
+        let decoded = decode_json(&text, schema);
+        // Most bodies state the type in its own fields: what it is need not be read from the text as well.
+        let is_plain = decoded
+            .as_ref()
+            .is_ok_and(|decoded| is_plainly(decoded, api_version, kind));
+        if schema.is_none() || !is_plain {
+            let claimed = TypeMeta::of_text(&text).map_err(unread)?;
+            self.check_type(&text, claimed, api_version, kind)?;
         }
-        if sent != own {
-            return Err(self.of_other_kind(&text, &sent, &own));
-        }
-        let mut decoded = decode_json(&text, schema).map_err(|error| match error {
+        let mut decoded = decoded.map_err(|error| match error {
             DecodeError::Syntax(text) => unread(format!(
                 "couldn't get version/kind; json parse error: {text}"
             )),
@@ -96,6 +89,32 @@ impl Call<'_> {
         value["kind"] = kind.into();
         value["apiVersion"] = api_version.into();
         Ok(value)
+    }
+
+    /// Checks that a body which claims a type is of the kind and version of the request.
+    fn check_type(
+        &self,
+        text: &[u8],
+        claimed: TypeMeta,
+        api_version: &str,
+        kind: &str,
+    ) -> Result<()> {
+        let own = TypeMeta {
+            api_version: api_version.to_owned(),
+            kind: kind.to_owned(),
+        };
+        let sent = claimed.or(&own);
+        if sent.api_version.ends_with('/') {
+            return Err(ApiError::bad_request(format!(
+                "{} in version \"\" cannot be handled as a {kind}: Object 'apiVersion' is missing in '{}'",
+                sent.kind,
+                String::from_utf8_lossy(text)
+            )));
+        }
+        if sent != own {
+            return Err(self.of_other_kind(text, &sent, &own));
+        }
+        Ok(())
     }
 
     /// The error about a body that states another kind or version than the one of the request. It is decoded as that first.
@@ -197,6 +216,17 @@ impl Call<'_> {
         );
         unusable(&sent.kind, version, kind, &error)
     }
+}
+
+/// Whether a decoded body is of this version and kind by its fields alone: it has no unknown field, which could state another
+/// type in another letter case, and no field twice.
+fn is_plainly(decoded: &Decoded, api_version: &str, kind: &str) -> bool {
+    let states = |field: &str, own: &str| match &decoded.value[field] {
+        Value::Null => true,
+        Value::String(text) => text.is_empty() || text == own,
+        _ => false,
+    };
+    decoded.strict.is_empty() && states("apiVersion", api_version) && states("kind", kind)
 }
 
 /// The Go package of a group's internal types in kube-apiserver.
