@@ -8,11 +8,10 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::ToSpan;
 use jiff::tz::TimeZone;
-use serde_json::json;
 
 use super::token::Bound;
 use crate::error::Result;
-use crate::object::{meta, metadata_mut, text};
+use crate::object::{child_mut, meta, text};
 use crate::state::ServerState;
 use crate::{storage, versions};
 
@@ -78,9 +77,8 @@ async fn note_use(core: &ServerState, key: &str, today: &str) -> Result<()> {
     };
     let mut secret = versions::load(resource, &entry.value)?;
     if meta(&secret.object, "deletionTimestamp").is_empty() {
-        metadata_mut(&mut secret.object)
-            .entry("labels")
-            .or_insert_with(|| json!({}))[LAST_USED] = today.into();
+        let labels = child_mut(&mut secret.object["metadata"], "labels");
+        labels.insert(LAST_USED.to_owned(), today.into());
         let draft = storage::draft_owned(&secret.object, &secret.owners);
         let expected = Expect::Revision(entry.revision);
         let write = Write::put(SECRETS, entry.key.clone(), expected, draft);
