@@ -36,7 +36,7 @@ const MAX_PARTS: usize = 16 << 20;
 #[derive(Default)]
 pub struct Cache {
     documents: Mutex<BTreeMap<String, (String, Bytes)>>,
-    /// The hashes of the documents of the registry that was asked about last.
+    /// The hashes of the documents of one registry, the last that a request needed.
     hashes: Mutex<(Weak<Registry>, Arc<Hashes>)>,
     /// Held while a document is made: others that want it wait for it.
     making: tokio::sync::Mutex<()>,

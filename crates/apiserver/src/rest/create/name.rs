@@ -39,8 +39,8 @@ impl NewName {
         }
     }
 
-    /// 409 for a name that exists. Upstream speaks of a generated name for every object that has `generateName`, also
-    /// for one that has a name.
+    /// 409 for a name that exists. As upstream, the message is that of a generated name if the object has `generateName`,
+    /// even if its name was sent.
     pub(super) fn conflict(&self, resource: &Resource, object: &Value) -> Status {
         let (group_resource, name) = (resource.group_resource(), meta(object, "name"));
         match self.base.is_empty() {
