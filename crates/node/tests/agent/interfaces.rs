@@ -120,10 +120,24 @@ async fn an_interface_of_a_device_is_moved_into_the_pod() {
         assert_eq!(log.contains(ipv6), has_ipv6, "{log}");
     }
     assert!(!is_here(name) && is_here(&pair.peer));
-    let running = cluster.until_phase("p", "Running").await;
+    // A container logs before the agent has written which one runs.
+    let is_running = |pod: &Value, container, restarts| {
+        let own = status(pod, container);
+        own["restartCount"] == restarts && own["state"]["running"].is_object()
+    };
+    let running = cluster
+        .until(&pod_path("p"), "running", |pod| {
+            is_running(pod, "first", 1) && is_running(pod, "second", 0)
+        })
+        .await;
     // The next agent takes the pod over, with the interface in it.
     cluster.stop_agent().await;
     cluster.start_agent().await;
+    // Another pod does not get it meanwhile.
+    let script = container("c", "sleep 1000");
+    pod(&cluster, "other", json!([script]), json!({})).await;
+    let missing = format!("there is no network interface \"{name}\" on this node");
+    until_told(&cluster, "other", &missing).await;
     let adopted = cluster.get(&pod_path("p")).await;
     for container in ["first", "second"] {
         assert_eq!(
@@ -131,11 +145,6 @@ async fn an_interface_of_a_device_is_moved_into_the_pod() {
             status(&running, container)["containerID"]
         );
     }
-    // Another pod does not get it meanwhile.
-    let script = container("c", "sleep 1000");
-    pod(&cluster, "other", json!([script]), json!({})).await;
-    let missing = format!("there is no network interface \"{name}\" on this node");
-    until_told(&cluster, "other", &missing).await;
     // The kernel removes it with the network of the pod, and its peer.
     let path = format!("{}?gracePeriodSeconds=0", pod_path("p"));
     cluster.delete(&path).await;
