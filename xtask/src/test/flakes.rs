@@ -1,4 +1,4 @@
-//! docs/FLAKES.md: the tests that failed and passed alone afterwards, until they are mended.
+//! docs/FLAKES.md: the tests that failed, passed when they ran alone, and are not fixed yet.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,17 +8,17 @@ use anyhow::Result;
 
 const HEAD: &str = "# Flaky tests
 
-`cargo xtask test` runs a failed test again alone, once. A test that passes then is printed as `FLAKY` at the end, by `.ci/run`
-as well, and on a developer's machine it is added to the list below, which belongs into the next commit. Each is a fault of the test or of the
-program, and comes before new work:
+`cargo xtask test` runs a failed test again alone, once. A test that passes the second time is printed as `FLAKY` at the end, also by
+`.ci/run`. On a developer's machine it is added to the list below, which is part of the next commit. Each flaky test is a bug of the test or
+of the program, and is fixed before new work starts:
 
-1. Show it: run the test alone in a loop, beside a busy core (`yes > /dev/null`), until it fails.
-2. Find which event it should have awaited, or which race the program has. A longer deadline, a sleep or a retry is no fix.
-3. Fix it, with a test named `regression_…` if it was the program, and remove the line in the same commit.
+1. Reproduce it: run the test alone in a loop, next to a busy core (`yes > /dev/null`), until it fails.
+2. Find the event that the test should have awaited, or the race in the program. A longer deadline, a sleep or a retry does not fix it.
+3. Fix it, with a test named `regression_…` if the program had the bug, and remove the line in the same commit.
 
 ";
 
-/// Adds tests to the list. Those that are there stay there once.
+/// Adds tests to the list, each name once.
 pub fn note(path: &Path, flaky: &[String]) -> Result<()> {
     if flaky.is_empty() {
         return Ok(());
