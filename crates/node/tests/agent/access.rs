@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::setup::{PATIENCE, Setup, Who, post};
+use super::setup::{Credentials, PATIENCE, Setup, post};
 
 #[tokio::test]
 async fn the_kubelet_api_is_for_those_who_may_use_the_node() {
@@ -39,14 +39,14 @@ async fn the_kubelet_api_is_for_those_who_may_use_the_node() {
     .await;
     let token = asked["status"]["token"].as_str().expect("a token");
 
-    let server = Who::Certificate("kube-apiserver-kubelet-client", &[]);
-    let nobody = Who::Certificate("nobody", &[]);
+    let server = Credentials::Certificate("kube-apiserver-kubelet-client", &[]);
+    let nobody = Credentials::Certificate("nobody", &[]);
     let (scraper, lister) = (
-        Who::Certificate("scraper", &[]),
-        Who::Certificate("lister", &[]),
+        Credentials::Certificate("scraper", &[]),
+        Credentials::Certificate("lister", &[]),
     );
-    let reader = Who::Certificate("reader", &[]);
-    let masters = Who::Certificate("somebody", &["system:masters"]);
+    let reader = Credentials::Certificate("reader", &[]);
+    let masters = Credentials::Certificate("somebody", &["system:masters"]);
     let denied = |user: &str, verb: &str, subresources: &str| {
         format!(
             "Forbidden (user={user}, verb={verb}, resource=nodes, subresource(s)=[{subresources}])\n"
@@ -55,21 +55,21 @@ async fn the_kubelet_api_is_for_those_who_may_use_the_node() {
     let exec = "/exec/default/p/c?command=id&output=1";
     let rows = [
         (
-            &Who::Nobody,
+            &Credentials::None,
             Method::GET,
             "/pods",
             401,
             "Unauthorized".to_owned(),
         ),
         (
-            &Who::Nobody,
+            &Credentials::None,
             Method::GET,
             "/healthz",
             401,
             "Unauthorized".to_owned(),
         ),
         (
-            &Who::Token("wrong"),
+            &Credentials::Token("wrong"),
             Method::GET,
             "/pods",
             401,
@@ -215,22 +215,22 @@ async fn the_kubelet_api_is_for_those_who_may_use_the_node() {
             "nodeName".to_owned(),
         ),
         (
-            &Who::Token(token),
+            &Credentials::Token(token),
             Method::GET,
             "/stats/summary",
             200,
             "nodeName".to_owned(),
         ),
         (
-            &Who::Token(token),
+            &Credentials::Token(token),
             Method::GET,
             "/pods",
             403,
             denied("system:serviceaccount:default:bot", "get", "pods proxy"),
         ),
     ];
-    for (who, method, path, code, text) in rows {
-        let (found, body) = setup.ask(who, method.clone(), path).await;
+    for (credentials, method, path, code, text) in rows {
+        let (found, body) = setup.request(credentials, method.clone(), path).await;
         assert_eq!(found, code, "{method} {path}: {body}");
         assert!(
             body.contains(&text),
@@ -239,12 +239,12 @@ async fn the_kubelet_api_is_for_those_who_may_use_the_node() {
     }
 }
 
-/// Waits until the node has found the authority of clients in the cluster.
-async fn found(setup: &Setup) {
-    let lister = Who::Certificate("lister", &[]);
+/// Waits until the node has read the client CA of the cluster.
+async fn wait_for_client_ca(setup: &Setup) {
+    let lister = Credentials::Certificate("lister", &[]);
     let found = async {
         // The node may still be asking for it.
-        while setup.ask(&lister, Method::GET, "/pods").await.0 == 401 {
+        while setup.request(&lister, Method::GET, "/pods").await.0 == 401 {
             tokio::task::yield_now().await;
         }
     };
@@ -257,9 +257,9 @@ async fn found(setup: &Setup) {
 async fn the_authority_of_clients_is_found_in_the_cluster() {
     let setup = Setup::start(true).await;
     setup.allow("lister", &["get"], "pods").await;
-    found(&setup).await;
-    let lister = Who::Certificate("lister", &[]);
-    let (code, body) = setup.ask(&lister, Method::GET, "/pods").await;
+    wait_for_client_ca(&setup).await;
+    let lister = Credentials::Certificate("lister", &[]);
+    let (code, body) = setup.request(&lister, Method::GET, "/pods").await;
     assert_eq!(code, 200, "{body}");
 }
 
@@ -270,7 +270,7 @@ async fn regression_a_connection_does_not_outlive_the_trust_in_its_certificate()
     let setup = Setup::start(true).await;
     setup.allow("lister", &["get"], "pods").await;
     let identity = setup.authority.client("lister", &[]);
-    found(&setup).await;
+    wait_for_client_ca(&setup).await;
     let stream = setup.connect(Some(identity.expect("a certificate"))).await;
     let (mut client, connection) = handshake(TokioIo::new(stream)).await.expect("HTTP");
     tokio::spawn(connection);
@@ -299,7 +299,7 @@ async fn code(client: &mut SendRequest<Empty<Bytes>>) -> u16 {
 }
 
 /// Waits until the other side closes.
-async fn closed(stream: &mut TcpStream) {
+async fn wait_until_closed(stream: &mut TcpStream) {
     let mut byte = [0];
     let read = tokio::time::timeout(PATIENCE, stream.read(&mut byte)).await;
     assert!(
@@ -322,18 +322,22 @@ async fn strangers_do_not_keep_connections() {
         let (code, body) = match strangers.len() % 50 {
             0 => {
                 setup
-                    .ask(&Who::Certificate("lister", &[]), Method::GET, "/pods")
+                    .request(
+                        &Credentials::Certificate("lister", &[]),
+                        Method::GET,
+                        "/pods",
+                    )
                     .await
             }
             _ => continue,
         };
         assert_eq!(code, 200, "{body}");
     }
-    let known = Who::Certificate("lister", &[]);
-    let (code, body) = setup.ask(&known, Method::GET, "/pods").await;
+    let known = Credentials::Certificate("lister", &[]);
+    let (code, body) = setup.request(&known, Method::GET, "/pods").await;
     assert_eq!(code, 200, "{body}");
     for stream in &mut strangers {
-        closed(stream).await;
+        wait_until_closed(stream).await;
     }
 }
 

@@ -18,7 +18,7 @@ use rcgen::{
 use serde_json::{Value, json};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::harness::{Cluster, isolated, pod_path, shell, with};
+use super::harness::{Cluster, has_isolation, pod_path, shell, with};
 
 const GROUP: &str = "/apis/certificates.k8s.io/v1beta1";
 const SIGNER: &str = "example.com/ca";
@@ -119,19 +119,19 @@ fn mounted(directory: &Path) -> bool {
     mounts.any(|mount| mount[1] == wanted && mount[2] == "tmpfs")
 }
 
-/// The agent keeps private keys in memory, which takes root.
-async fn keeps_keys(cluster: &Cluster) -> bool {
+/// Whether the agent can keep private keys in memory, which needs root.
+async fn keeps_keys_in_memory(cluster: &Cluster) -> bool {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: not root");
         return false;
     }
-    isolated(cluster).await
+    has_isolation(cluster).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_gets_a_certificate_and_after_a_restart_a_new_one() {
     let mut cluster = Cluster::with_certificates(&[Feature::PodCertificateRequest]).await;
-    if !keeps_keys(&cluster).await {
+    if !keeps_keys_in_memory(&cluster).await {
         return;
     }
     let (authority, _signer) = sign(cluster.client.clone());
@@ -146,7 +146,7 @@ async fn a_pod_gets_a_certificate_and_after_a_restart_a_new_one() {
         "securityContext": {"fsGroup": 1234},
     });
     let uid = cluster.pod("p", spec).await;
-    cluster.until_logged("p", &["c"]).await;
+    cluster.wait_for_logs("p", &["c"]).await;
     assert_eq!(cluster.log("p", "c", 0), "same\n");
 
     let list = format!("{GROUP}/namespaces/default/podcertificaterequests");
@@ -248,7 +248,7 @@ async fn the_words_of_a_signer_that_issues_none_reach_the_pod() {
             "volumes": [volume(signer, json!({"keyType": "ED25519", "keyPath": "key"}))],
         });
         cluster.pod(name, spec).await;
-        let message = cluster.until_event(name, reason).await;
+        let message = cluster.wait_for_event(name, reason).await;
         let begin = "PodCertificateRequest default/req-";
         assert!(
             message.starts_with(begin) && message.ends_with(said),
@@ -256,7 +256,7 @@ async fn the_words_of_a_signer_that_issues_none_reach_the_pod() {
         );
         let failed = format!("MountVolume.SetUp failed for volume \"v\" : {error}");
         cluster
-            .until("/api/v1/namespaces/default/events", &failed, |events| {
+            .wait_until("/api/v1/namespaces/default/events", &failed, |events| {
                 let mut items = events["items"].as_array().into_iter().flatten();
                 items.any(|it| it["reason"] == "FailedMount" && it["message"] == failed.as_str())
             })
@@ -297,14 +297,14 @@ async fn trust_bundles_follow_their_objects() {
     let volume = json!({"name": "v", "projected": {"defaultMode": 0o444, "sources": sources}});
     let spec = json!({"containers": [shell("exec sleep 1000")], "volumes": [volume]});
     let uid = cluster.pod("p", spec).await;
-    let message = cluster.until_event("p", "FailedMount").await;
+    let message = cluster.wait_for_event("p", "FailedMount").await;
     assert_eq!(
         message,
         "MountVolume.SetUp failed for volume \"v\" : while getting ClusterTrustBundle: \
          clustertrustbundle.certificates.k8s.io \"later\" not found"
     );
     cluster.post(&path, bundle("later", "", &two)).await;
-    cluster.until_phase("p", "Running").await;
+    cluster.wait_for_phase("p", "Running").await;
     let directory = of_volume(&cluster, &uid);
     assert_eq!(read(&directory, "signer.pem"), one);
     assert_eq!(read(&directory, "later.pem"), two);

@@ -31,8 +31,8 @@ async fn a_pod_gets_its_device_and_gives_it_back() {
         .pod("p", with_claim("echo device $DEVICE; sleep 1000"))
         .await;
     cluster.reserve("claim", "p", &uid).await;
-    cluster.until_phase("p", "Running").await;
-    cluster.until_logged("p", &["c", "other"]).await;
+    cluster.wait_for_phase("p", "Running").await;
+    cluster.wait_for_logs("p", &["c", "other"]).await;
     assert_eq!(cluster.log("p", "c", 0), "device b\n");
     assert_eq!(
         cluster.log("p", "other", 0),
@@ -75,9 +75,7 @@ async fn a_pod_gets_its_device_and_gives_it_back() {
     assert_eq!(error.message(), "pod q in namespace default not found");
 
     cluster.delete(&pod_path("p")).await;
-    cluster
-        .until(&pod_path("p"), "gone", serde_json::Value::is_null)
-        .await;
+    cluster.wait_until_gone("p").await;
     assert_eq!(
         *calls.log.lock().unwrap(),
         ["prepare default/claim", "unprepare default/claim"]
@@ -99,7 +97,7 @@ async fn a_pod_gets_its_device_and_gives_it_back() {
 async fn a_failing_driver_is_reported_and_tried_again() {
     let cluster = Cluster::start().await;
     let (_plugin, calls) = cluster.driver().await;
-    calls.broken.store(true, Ordering::Relaxed);
+    calls.prepare_fails.store(true, Ordering::Relaxed);
     cluster.claim("claim", "a").await;
     let uid = cluster.pod("p", with_claim("sleep 1000")).await;
     cluster.reserve("claim", "p", &uid).await;
@@ -109,7 +107,7 @@ async fn a_failing_driver_is_reported_and_tried_again() {
     loop {
         // Until the reservation is there, another reason may be the first.
         let message = cluster
-            .until_event("p", "FailedPrepareDynamicResources")
+            .wait_for_event("p", "FailedPrepareDynamicResources")
             .await;
         if message == expected {
             break;
@@ -122,8 +120,8 @@ async fn a_failing_driver_is_reported_and_tried_again() {
             break;
         }
     }
-    calls.broken.store(false, Ordering::Relaxed);
-    cluster.until_phase("p", "Running").await;
+    calls.prepare_fails.store(false, Ordering::Relaxed);
+    cluster.wait_for_phase("p", "Running").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -134,12 +132,12 @@ async fn without_a_driver_nothing_starts() {
     cluster.reserve("claim", "p", &uid).await;
     let wanted = "DRA driver test.example.com is not registered";
     cluster
-        .until("/api/v1/namespaces/default/events", wanted, |events| {
+        .wait_until("/api/v1/namespaces/default/events", wanted, |events| {
             events.to_string().contains(wanted)
         })
         .await;
     let (_plugin, _) = cluster.driver().await;
-    cluster.until_phase("p", "Running").await;
+    cluster.wait_for_phase("p", "Running").await;
 }
 
 /// Without the event of the registration the next attempt would be a day later.
@@ -153,10 +151,10 @@ async fn a_claim_is_prepared_at_once_when_its_driver_registers() {
     let uid = cluster.pod("p", with_claim("sleep 1000")).await;
     cluster.reserve("claim", "p", &uid).await;
     cluster
-        .until_event("p", "FailedPrepareDynamicResources")
+        .wait_for_event("p", "FailedPrepareDynamicResources")
         .await;
     let (_plugin, calls) = cluster.driver().await;
-    cluster.until_phase("p", "Running").await;
+    cluster.wait_for_phase("p", "Running").await;
     assert_eq!(*calls.log.lock().unwrap(), ["prepare default/claim"]);
 }
 
@@ -166,7 +164,7 @@ async fn slices_of_a_driver_that_no_longer_runs_are_deleted() {
     let (plugin, _) = cluster.driver().await;
     let count = |list: &serde_json::Value| list["items"].as_array().map_or(0, Vec::len);
     let list = cluster
-        .until(SLICES, "published", |list| count(list) == 1)
+        .wait_until(SLICES, "published", |list| count(list) == 1)
         .await;
     let slice = &list["items"][0];
     assert!(
@@ -181,16 +179,16 @@ async fn slices_of_a_driver_that_no_longer_runs_are_deleted() {
     );
     assert_eq!(slice["metadata"]["ownerReferences"][0]["kind"], "Node");
     cluster
-        .until("/api/v1/nodes/n1", "announced", |node| {
+        .wait_until("/api/v1/nodes/n1", "announced", |node| {
             node["metadata"]["annotations"]["allot.dev/registered-drivers"] == "test.example.com"
         })
         .await;
     plugin.stop().await;
     cluster
-        .until(SLICES, "empty", |list| count(list) == 0)
+        .wait_until(SLICES, "empty", |list| count(list) == 0)
         .await;
     cluster
-        .until("/api/v1/nodes/n1", "announced", |node| {
+        .wait_until("/api/v1/nodes/n1", "announced", |node| {
             node["metadata"]["annotations"]["allot.dev/registered-drivers"] == ""
         })
         .await;
@@ -203,7 +201,7 @@ async fn claims_of_pods_that_were_deleted_meanwhile_are_unprepared() {
     cluster.claim("claim", "a").await;
     let uid = cluster.pod("p", with_claim("sleep 1000")).await;
     cluster.reserve("claim", "p", &uid).await;
-    cluster.until_phase("p", "Running").await;
+    cluster.wait_for_phase("p", "Running").await;
     cluster.stop_agent().await;
     let force = json!({"gracePeriodSeconds": 0});
     cluster
@@ -221,7 +219,7 @@ async fn claims_of_pods_that_were_deleted_meanwhile_are_unprepared() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_reads_about_its_device() {
     let cluster = Cluster::start().await;
-    if !super::harness::isolated(&cluster).await {
+    if !super::harness::has_isolation(&cluster).await {
         return;
     }
     let (_plugin, _) = cluster.driver().await;
@@ -233,7 +231,7 @@ async fn a_container_reads_about_its_device() {
     spec["containers"][1]["command"] = json!(["sh", "-c", other]);
     let uid = cluster.pod("p", spec).await;
     cluster.reserve("claim", "p", &uid).await;
-    cluster.until_phase("p", "Succeeded").await;
+    cluster.wait_for_phase("p", "Succeeded").await;
     let content = cluster.log("p", "c", 0);
     let file = allot_driver::metadata::decode(content.as_bytes()).unwrap();
     assert_eq!(file.metadata.name.as_deref(), Some("claim"));
@@ -245,20 +243,18 @@ async fn a_container_reads_about_its_device() {
 async fn a_claim_whose_preparation_failed_is_unprepared() {
     let cluster = Cluster::start().await;
     let (_plugin, calls) = cluster.driver().await;
-    calls.broken.store(true, Ordering::Relaxed);
+    calls.prepare_fails.store(true, Ordering::Relaxed);
     cluster.claim("claim", "a").await;
     let uid = cluster.pod("p", with_claim("sleep 1000")).await;
     cluster.reserve("claim", "p", &uid).await;
     let events = "/api/v1/namespaces/default/events";
     cluster
-        .until(events, "reported", |events| {
+        .wait_until(events, "reported", |events| {
             events.to_string().contains("the device is on fire")
         })
         .await;
     cluster.delete(&pod_path("p")).await;
-    cluster
-        .until(&pod_path("p"), "gone", serde_json::Value::is_null)
-        .await;
+    cluster.wait_until_gone("p").await;
     assert_eq!(*calls.log.lock().unwrap(), ["unprepare default/claim"]);
 }
 
@@ -270,7 +266,7 @@ async fn claims_that_a_killed_driver_had_begun_are_unprepared() {
         let started = scope.spawn(|| process.block_on(cluster.driver()));
         started.join().unwrap()
     });
-    calls.stuck.store(true, Ordering::Relaxed);
+    calls.prepare_hangs.store(true, Ordering::Relaxed);
     cluster.claim("claim", "a").await;
     let uid = cluster.pod("p", with_claim("sleep 1000")).await;
     cluster.reserve("claim", "p", &uid).await;
@@ -281,11 +277,9 @@ async fn claims_that_a_killed_driver_had_begun_are_unprepared() {
     // All of its tasks end where they are, and its connections are closed.
     process.shutdown_background();
     let (_plugin, calls) = cluster.driver().await;
-    calls.broken.store(true, Ordering::Relaxed);
+    calls.prepare_fails.store(true, Ordering::Relaxed);
     cluster.delete(&pod_path("p")).await;
-    cluster
-        .until(&pod_path("p"), "gone", serde_json::Value::is_null)
-        .await;
+    cluster.wait_until_gone("p").await;
     assert_eq!(
         calls.log.lock().unwrap().last().map(String::as_str),
         Some("unprepare default/claim")
@@ -300,7 +294,7 @@ async fn a_slow_driver_is_not_stopped_by_an_impatient_caller() {
 
     let cluster = Cluster::start().await;
     let (_plugin, calls) = cluster.driver().await;
-    calls.stuck.store(true, Ordering::Relaxed);
+    calls.prepare_hangs.store(true, Ordering::Relaxed);
     cluster.claim("claim", "a").await;
     let path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/claim";
     let object = cluster.get(path).await;
@@ -327,7 +321,7 @@ async fn a_slow_driver_is_not_stopped_by_an_impatient_caller() {
         }
     }
     let again = driver.node_prepare_resources(request());
-    calls.go.notify_one();
+    calls.resume.notify_one();
     let answer = again.await.unwrap().into_inner();
     let answer = &answer.claims[&claim.uid];
     assert_eq!(
@@ -363,7 +357,7 @@ async fn regression_a_driver_has_one_connection_for_calls_health_and_its_end() {
         cluster.claim("claim", "a").await;
         let uid = cluster.pod("p", with_claim("sleep 1000")).await;
         cluster.reserve("claim", "p", &uid).await;
-        cluster.until_phase("p", "Running").await;
+        cluster.wait_for_phase("p", "Running").await;
         until_true("one connection is left", || connections(&socket) == 1).await;
         let path = format!("{}?gracePeriodSeconds=0", pod_path("p"));
         cluster.delete(&path).await;
@@ -375,7 +369,7 @@ async fn regression_a_driver_has_one_connection_for_calls_health_and_its_end() {
             node["metadata"]["annotations"]["allot.dev/registered-drivers"] == ""
         };
         cluster
-            .until("/api/v1/nodes/n1", "without a driver", annotation)
+            .wait_until("/api/v1/nodes/n1", "without a driver", annotation)
             .await;
     }
 }

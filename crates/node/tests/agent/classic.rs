@@ -25,7 +25,7 @@ async fn driver(cluster: &Cluster, instances: usize) -> Driver {
     config.instances = instances;
     tokio::spawn(plugin::run(config, stop.clone()));
     cluster
-        .until("/api/v1/nodes/n1", "registered", |node| {
+        .wait_until("/api/v1/nodes/n1", "registered", |node| {
             node["metadata"]["annotations"]["allot.dev/registered-drivers"] == DRIVER_NAME
         })
         .await;
@@ -68,7 +68,7 @@ fn pod_with(claim: &str) -> Value {
 const HANDLE: &str = r#"{"EnvVars":{"user_a":"b"},"NodeName":"n1"}"#;
 
 /// A pod with an opaque allocation, from refusal to the end.
-async fn opaque(minor: u8, version: &str, allocation: Value) {
+async fn check_opaque_allocation(minor: u8, version: &str, allocation: Value) {
     let cluster = Cluster::of_release(minor, version).await;
     let _driver = driver(&cluster, 0).await;
     claim(&cluster, version, "c", allocation).await;
@@ -79,12 +79,12 @@ async fn opaque(minor: u8, version: &str, allocation: Value) {
         object["metadata"]["uid"].as_str().unwrap_or_default()
     );
     let message = cluster
-        .until_event("p", "FailedPrepareDynamicResources")
+        .wait_for_event("p", "FailedPrepareDynamicResources")
         .await;
     assert!(message.ends_with(&refused), "{message}");
     reserve(&cluster, version, "c", "p", &uid).await;
-    cluster.until_phase("p", "Running").await;
-    cluster.until_logged("p", &["c", "without"]).await;
+    cluster.wait_for_phase("p", "Running").await;
+    cluster.wait_for_logs("p", &["c", "without"]).await;
     assert!(["user_a='b'\n", "user_a=b\n"].contains(&cluster.log("p", "c", 0).as_str()));
     assert_eq!(cluster.log("p", "without", 0), "none\n");
     assert_eq!(std::fs::read_dir(cluster.cdi()).unwrap().count(), 1);
@@ -107,19 +107,19 @@ async fn opaque(minor: u8, version: &str, allocation: Value) {
     );
 
     cluster.delete(&pod_path("p")).await;
-    cluster.until(&pod_path("p"), "gone", Value::is_null).await;
+    cluster.wait_until_gone("p").await;
     assert_eq!(std::fs::read_dir(cluster.cdi()).unwrap().count(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_of_v1alpha1_is_prepared_and_given_back() {
-    opaque(26, "v1alpha1", json!({"resourceHandle": HANDLE})).await;
+    check_opaque_allocation(26, "v1alpha1", json!({"resourceHandle": HANDLE})).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_of_v1alpha2_is_prepared_and_given_back() {
     let handles = json!([{"driverName": DRIVER_NAME, "data": HANDLE}]);
-    opaque(27, "v1alpha2", json!({"resourceHandles": handles})).await;
+    check_opaque_allocation(27, "v1alpha2", json!({"resourceHandles": handles})).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -147,11 +147,11 @@ async fn both_generations_work_in_one_pod() {
         .await;
     reserve(&cluster, "v1alpha2", "old", "p", &uid).await;
     cluster.reserve("new", "p", &uid).await;
-    cluster.until_phase("p", "Running").await;
-    cluster.until_logged("p", &["c"]).await;
+    cluster.wait_for_phase("p", "Running").await;
+    cluster.wait_for_logs("p", &["c"]).await;
     assert_eq!(cluster.log("p", "c", 0), "b b\n");
     cluster.delete(&pod_path("p")).await;
-    cluster.until(&pod_path("p"), "gone", Value::is_null).await;
+    cluster.wait_until_gone("p").await;
 }
 
 const SLICES: &str = "/apis/resource.k8s.io/v1alpha2/resourceslices";
@@ -162,7 +162,7 @@ async fn what_plugins_have_is_published_and_what_was_allocated_is_prepared() {
     let running = driver(&cluster, 2).await;
     let count = |list: &Value| list["items"].as_array().map_or(0, Vec::len);
     let list = cluster
-        .until(SLICES, "published", |list| count(list) == 1)
+        .wait_until(SLICES, "published", |list| count(list) == 1)
         .await;
     let slice = &list["items"][0];
     let name = slice["metadata"]["name"]
@@ -183,7 +183,7 @@ async fn what_plugins_have_is_published_and_what_was_allocated_is_prepared() {
     // Changes by other components are reverted.
     cluster.delete(&format!("{SLICES}/{name}")).await;
     cluster
-        .until(SLICES, "published again", |list| {
+        .wait_until(SLICES, "published again", |list| {
             count(list) == 1 && list["items"][0]["metadata"]["name"] != name.as_str()
         })
         .await;
@@ -201,7 +201,7 @@ async fn what_plugins_have_is_published_and_what_was_allocated_is_prepared() {
     .await;
     let uid = cluster.pod("p", pod_with("c")).await;
     reserve(&cluster, "v1alpha2", "c", "p", &uid).await;
-    cluster.until_phase("p", "Running").await;
+    cluster.wait_for_phase("p", "Running").await;
     until_true("two lines are logged", || {
         cluster.log("p", "c", 0).lines().count() >= 2
     })
@@ -209,10 +209,10 @@ async fn what_plugins_have_is_published_and_what_was_allocated_is_prepared() {
     let log = cluster.log("p", "c", 0).replace('\'', "");
     assert_eq!(log, "user_color=black\nuser_size=large\n");
     cluster.delete(&pod_path("p")).await;
-    cluster.until(&pod_path("p"), "gone", Value::is_null).await;
+    cluster.wait_until_gone("p").await;
 
     drop(running);
     cluster
-        .until(SLICES, "empty", |list| count(list) == 0)
+        .wait_until(SLICES, "empty", |list| count(list) == 0)
         .await;
 }

@@ -5,14 +5,14 @@ use allot_testing::wait::until_true;
 use serde_json::{Value, json};
 
 use super::harness::{Cluster, pod_path, status};
-use super::runtime::Fake;
+use super::runtime::FakeRuntime;
 
 const NODE: &str = "/api/v1/nodes/n1";
 
-pub(super) async fn start() -> (Fake, Cluster, tempfile::TempDir) {
+pub(super) async fn start() -> (FakeRuntime, Cluster, tempfile::TempDir) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let socket = directory.path().join("cri.sock");
-    let fake = Fake::start(&socket);
+    let fake = FakeRuntime::start(&socket);
     let cluster = Cluster::with_runtime(socket).await;
     (fake, cluster, directory)
 }
@@ -37,7 +37,7 @@ async fn a_pod_lives_and_leaves_nothing() {
     let (fake, cluster, _directory) = start().await;
     let spec = json!({"restartPolicy": "Never", "containers": [app(json!({}))]});
     let uid = cluster.pod("p", spec).await;
-    let pod = cluster.until_phase("p", "Running").await;
+    let pod = cluster.wait_for_phase("p", "Running").await;
     let id = fake.running("c").expect("a container");
     assert_eq!(
         status(&pod, "c")["containerID"],
@@ -74,14 +74,14 @@ async fn a_pod_lives_and_leaves_nothing() {
         .lock()
         .expect("a state")
         .end(&id, 137, "OOMKilled");
-    let pod = cluster.until_phase("p", "Failed").await;
+    let pod = cluster.wait_for_phase("p", "Failed").await;
     let end = &status(&pod, "c")["state"]["terminated"];
     assert_eq!(
         (&end["reason"], &end["exitCode"]),
         (&json!("OOMKilled"), &json!(137))
     );
     cluster.delete(&pod_path("p")).await;
-    cluster.until(&pod_path("p"), "gone", Value::is_null).await;
+    cluster.wait_until_gone("p").await;
     until_true("nothing is left", || {
         let state = fake.state.lock().expect("a state");
         state.sandboxes.is_empty() && state.containers.is_empty()
@@ -94,14 +94,14 @@ async fn a_pod_has_the_address_of_its_sandbox_and_its_grace() {
     let (fake, cluster, _directory) = start().await;
     fake.state.lock().expect("a state").address = Some("10.88.0.7".into());
     cluster
-        .until(NODE, "with a network", |node| {
+        .wait_until(NODE, "with a network", |node| {
             condition(node, "NetworkReady")["status"] == "True"
         })
         .await;
     let own = json!({"containers": [app(json!({"env": [{"name": "A",
         "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]}))]});
     cluster.pod("p", own).await;
-    let pod = cluster.until_phase("p", "Running").await;
+    let pod = cluster.wait_for_phase("p", "Running").await;
     assert_eq!(pod["status"]["podIP"], "10.88.0.7");
     assert_eq!(pod["status"]["hostIP"], "127.0.0.1");
     let id = fake.running("c").expect("a container");
@@ -113,7 +113,7 @@ async fn a_pod_has_the_address_of_its_sandbox_and_its_grace() {
     cluster
         .delete(&format!("{}?gracePeriodSeconds=7", pod_path("p")))
         .await;
-    cluster.until(&pod_path("p"), "gone", Value::is_null).await;
+    cluster.wait_until_gone("p").await;
     let calls = fake.state.lock().expect("a state").calls.clone();
     let stops: Vec<_> = calls.iter().filter(|it| it.starts_with("Stop")).collect();
     assert_eq!(stops, ["StopContainer 7"]);
@@ -124,13 +124,13 @@ async fn a_new_agent_goes_on_with_what_runs() {
     let (fake, mut cluster, _directory) = start().await;
     let spec = json!({"restartPolicy": "Never", "containers": [app(json!({}))]});
     cluster.pod("stays", spec.clone()).await;
-    cluster.until_phase("stays", "Running").await;
+    cluster.wait_for_phase("stays", "Running").await;
     let stays = fake.running("c").expect("a container");
     cluster.stop_agent().await;
     cluster.start_agent().await;
     let spec = json!({"restartPolicy": "Never", "containers": [app(json!({"name": "d"}))]});
     cluster.pod("later", spec).await;
-    cluster.until_phase("later", "Running").await;
+    cluster.wait_for_phase("later", "Running").await;
     assert_eq!(fake.running("c").as_ref(), Some(&stays));
 
     // What ends while nobody looks is told as it ended; what was deleted meanwhile is removed.
@@ -140,7 +140,7 @@ async fn a_new_agent_goes_on_with_what_runs() {
     let force = format!("{}?gracePeriodSeconds=0", pod_path("later"));
     cluster.delete(&force).await;
     cluster.start_agent().await;
-    let pod = cluster.until_phase("stays", "Failed").await;
+    let pod = cluster.wait_for_phase("stays", "Failed").await;
     let end = &status(&pod, "c")["state"]["terminated"];
     assert_eq!(end["exitCode"], 3);
     assert_eq!(end["containerID"], format!("containerd://{stays}"));
@@ -159,11 +159,11 @@ async fn nothing_is_concluded_while_the_runtime_is_away() {
     let (mut fake, cluster, _directory) = start().await;
     let spec = json!({"restartPolicy": "Never", "containers": [app(json!({}))]});
     cluster.pod("p", spec).await;
-    cluster.until_phase("p", "Running").await;
+    cluster.wait_for_phase("p", "Running").await;
     let id = fake.running("c").expect("a container");
-    fake.go();
+    fake.shut_down();
     let node = cluster
-        .until(NODE, "not ready", |node| {
+        .wait_until(NODE, "not ready", |node| {
             condition(node, "Ready")["status"] == "False"
         })
         .await;
@@ -177,13 +177,13 @@ async fn nothing_is_concluded_while_the_runtime_is_away() {
     let pod = cluster.get(&pod_path("p")).await;
     assert_eq!(pod["status"]["phase"], "Running");
     fake.state.lock().expect("a state").end(&id, 0, "Completed");
-    fake.come();
+    fake.serve();
     cluster
-        .until(NODE, "ready again", |node| {
+        .wait_until(NODE, "ready again", |node| {
             condition(node, "Ready")["status"] == "True"
         })
         .await;
-    cluster.until_phase("p", "Succeeded").await;
+    cluster.wait_for_phase("p", "Succeeded").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -202,7 +202,7 @@ async fn devices_are_given_to_the_runtime_or_the_pod_waits() {
     let uid = cluster.pod("p", with_claim("claim")).await;
     cluster.reserve("claim", "p", &uid).await;
     let pod = cluster
-        .until(&pod_path("p"), "refused", |pod| {
+        .wait_until(&pod_path("p"), "refused", |pod| {
             status(pod, "c")["state"]["waiting"]["reason"] == "CreateContainerError"
         })
         .await;
@@ -210,13 +210,13 @@ async fn devices_are_given_to_the_runtime_or_the_pod_waits() {
     let expected =
         "failed to inject CDI devices: unresolvable CDI devices test.example.com/device=";
     assert!(message.contains(expected), "{message}");
-    let remedy = cluster.until_event("p", "DevicesNotInjected").await;
+    let remedy = cluster.wait_for_event("p", "DevicesNotInjected").await;
     assert!(remedy.contains("set enable_cdi = true"), "{remedy}");
     assert!(fake.running("c").is_none());
 
     // Once CDI is switched on, the container is started by the agent itself.
     fake.state.lock().expect("a state").config = r#"{"enableCDI": true}"#.into();
-    cluster.until_phase("p", "Running").await;
+    cluster.wait_for_phase("p", "Running").await;
     let id = fake.running("c").expect("a container");
     let state = fake.state.lock().expect("a state");
     let devices = &state.containers[&id].config.cdi_devices;
@@ -234,18 +234,18 @@ async fn probes_and_programs_that_do_not_start_are_told() {
     let good = app(json!({"readinessProbe": probe("true")}));
     cluster.pod("good", json!({"containers": [good]})).await;
     cluster
-        .until(&pod_path("good"), "ready", |pod| {
+        .wait_until(&pod_path("good"), "ready", |pod| {
             status(pod, "c")["ready"] == true
         })
         .await;
     let bad = app(json!({"name": "d", "readinessProbe": probe("false")}));
     cluster.pod("bad", json!({"containers": [bad]})).await;
-    let message = cluster.until_event("bad", "Unhealthy").await;
+    let message = cluster.wait_for_event("bad", "Unhealthy").await;
     assert_eq!(message, "Readiness probe failed: told");
     let missing = app(json!({"name": "e", "command": ["missing"]}));
     let spec = json!({"restartPolicy": "Never", "containers": [missing]});
     cluster.pod("missing", spec).await;
-    let pod = cluster.until_phase("missing", "Failed").await;
+    let pod = cluster.wait_for_phase("missing", "Failed").await;
     let end = &status(&pod, "e")["state"]["terminated"];
     assert_eq!(end["reason"], "StartError");
     assert!(end["message"].to_string().contains("not found"));
@@ -257,21 +257,25 @@ async fn probes_and_programs_that_do_not_start_are_told() {
 async fn regression_what_was_made_after_its_deadline_is_removed() {
     let (fake, cluster, _directory) = start().await;
     let lost = ["RunPodSandbox", "CreateContainer"].map(str::to_owned);
-    fake.state.lock().expect("a state").lost = lost.to_vec();
+    fake.state.lock().expect("a state").lost_responses = lost.to_vec();
     let spec = json!({"containers": [app(json!({}))]});
     cluster.pod("p", spec.clone()).await;
-    cluster.until_phase("p", "Running").await;
+    cluster.wait_for_phase("p", "Running").await;
     fake.running("c").expect("a container");
     until_true("only what is used is left", || {
         let state = fake.state.lock().expect("a state");
-        state.lost.is_empty() && state.sandboxes.len() == 1 && state.containers.len() == 1
+        state.lost_responses.is_empty() && state.sandboxes.len() == 1 && state.containers.len() == 1
     })
     .await;
     // Of a pod that is deleted before the next attempt, too.
-    fake.state.lock().expect("a state").lost = lost[..1].to_vec();
+    fake.state.lock().expect("a state").lost_responses = lost[..1].to_vec();
     cluster.pod("q", spec).await;
     until_true("the answer is lost", || {
-        fake.state.lock().expect("a state").lost.is_empty()
+        fake.state
+            .lock()
+            .expect("a state")
+            .lost_responses
+            .is_empty()
     })
     .await;
     for pod in ["q", "p"] {
@@ -292,9 +296,9 @@ async fn regression_a_removal_that_does_not_end_delays_no_exit() {
         |name: &str| json!({"restartPolicy": "Never", "containers": [app(json!({"name": name}))]});
     cluster.pod("goes", spec("c")).await;
     cluster.pod("ends", spec("d")).await;
-    cluster.until_phase("goes", "Running").await;
-    cluster.until_phase("ends", "Running").await;
-    fake.state.lock().expect("a state").stuck = true;
+    cluster.wait_for_phase("goes", "Running").await;
+    cluster.wait_for_phase("ends", "Running").await;
+    fake.state.lock().expect("a state").removals_hang = true;
     let force = format!("{}?gracePeriodSeconds=0", pod_path("goes"));
     cluster.delete(&force).await;
     until_true("the sandbox is being removed", || {
@@ -304,7 +308,7 @@ async fn regression_a_removal_that_does_not_end_delays_no_exit() {
     .await;
     let id = fake.running("d").expect("a container");
     fake.state.lock().expect("a state").end(&id, 0, "Completed");
-    cluster.until_phase("ends", "Succeeded").await;
+    cluster.wait_for_phase("ends", "Succeeded").await;
 }
 
 /// The runtime had a network when the sandbox was made; the containers of the pod are in it, whatever the runtime has now.
@@ -316,18 +320,18 @@ async fn regression_a_new_agent_knows_which_network_a_sandbox_has() {
     };
     fake.state.lock().expect("a state").address = Some("10.88.0.7".into());
     cluster
-        .until(NODE, "with a network", with_network("True"))
+        .wait_until(NODE, "with a network", with_network("True"))
         .await;
     cluster
         .pod("p", json!({"containers": [app(json!({}))]}))
         .await;
-    cluster.until_phase("p", "Running").await;
+    cluster.wait_for_phase("p", "Running").await;
     let first = fake.running("c").expect("a container");
     cluster.stop_agent().await;
     fake.state.lock().expect("a state").address = None;
     cluster.start_agent().await;
     cluster
-        .until(NODE, "without a network", with_network("False"))
+        .wait_until(NODE, "without a network", with_network("False"))
         .await;
     fake.state.lock().expect("a state").end(&first, 1, "Error");
     until_true("the container is started again", || {
@@ -351,7 +355,7 @@ async fn the_handler_of_the_runtime_class_is_told() {
     cluster.post(classes, class).await;
     let spec = json!({"runtimeClassName": "safe", "containers": [app(json!({}))]});
     cluster.pod("p", spec).await;
-    cluster.until_phase("p", "Running").await;
+    cluster.wait_for_phase("p", "Running").await;
     let state = fake.state.lock().expect("a state");
     let handlers: Vec<_> = state.sandboxes.values().map(|it| &it.handler).collect();
     assert_eq!(handlers, ["runsc"]);
@@ -362,7 +366,7 @@ async fn full_logs_are_rotated() {
     let (_fake, cluster, _directory) = start().await;
     let spec = json!({"containers": [app(json!({}))]});
     let uid = cluster.pod("p", spec).await;
-    cluster.until_phase("p", "Running").await;
+    cluster.wait_for_phase("p", "Running").await;
     let directory = cluster.root().join(format!("logs/default_p_{uid}/c"));
     let log = directory.join("0.log");
     let names = || {
@@ -398,14 +402,14 @@ async fn regression_the_reason_of_an_exit_may_be_known_late() {
     let (fake, cluster, _directory) = start().await;
     let spec = json!({"restartPolicy": "Never", "containers": [app(json!({}))]});
     cluster.pod("p", spec).await;
-    cluster.until_phase("p", "Running").await;
+    cluster.wait_for_phase("p", "Running").await;
     let id = fake.running("c").expect("a container");
     {
         let mut state = fake.state.lock().expect("a state");
         state.late_reason = Some("OOMKilled".into());
         state.end(&id, 137, "Error");
     }
-    let pod = cluster.until_phase("p", "Failed").await;
+    let pod = cluster.wait_for_phase("p", "Failed").await;
     let end = &status(&pod, "c")["state"]["terminated"];
     assert_eq!(end["reason"], "OOMKilled");
     let left = fake.state.lock().expect("a state").late_reason.clone();

@@ -1,4 +1,4 @@
-//! A container runtime whose sandboxes are gone, and one that lies.
+//! A container runtime whose sandboxes are gone, and one that sends garbage.
 
 use allot_testing::wait::until_true;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ async fn regression_a_pod_whose_sandbox_is_gone_begins_again() {
         |address: &str| fake.state.lock().expect("a state").address = Some(address.into());
     networks("10.88.0.7");
     cluster
-        .until(NODE, "with a network", |node| {
+        .wait_until(NODE, "with a network", |node| {
             condition(node, "NetworkReady")["status"] == "True"
         })
         .await;
@@ -30,14 +30,16 @@ async fn regression_a_pod_whose_sandbox_is_gone_begins_again() {
             status["restartCount"] == runs && !status["state"]["running"].is_null()
         }
     };
-    cluster.until(&pod_path("p"), "initializing", init(0)).await;
+    cluster
+        .wait_until(&pod_path("p"), "initializing", init(0))
+        .await;
     let end = |name: &str| {
         let id = fake.running(name).expect("a container");
         let mut state = fake.state.lock().expect("a state");
         state.end(&id, 0, "Completed");
     };
     end("before");
-    let pod = cluster.until_phase("p", "Running").await;
+    let pod = cluster.wait_for_phase("p", "Running").await;
     assert_eq!(pod["status"]["podIP"], "10.88.0.7");
 
     // The machine is started again.
@@ -46,15 +48,15 @@ async fn regression_a_pod_whose_sandbox_is_gone_begins_again() {
     networks("10.88.0.8");
     cluster.start_agent().await;
     cluster
-        .until(&pod_path("p"), "beginning again", init(1))
+        .wait_until(&pod_path("p"), "beginning again", init(1))
         .await;
     assert_eq!(fake.running("c"), None, "init containers come first");
-    cluster.until_event("p", "SandboxChanged").await;
+    cluster.wait_for_event("p", "SandboxChanged").await;
     cluster.stop_agent().await;
     end("before");
     cluster.start_agent().await;
     let pod = cluster
-        .until(&pod_path("p"), "running again", |pod| {
+        .wait_until(&pod_path("p"), "running again", |pod| {
             let status = status(pod, "c");
             status["restartCount"] == 1 && !status["state"]["running"].is_null()
         })
@@ -75,7 +77,7 @@ async fn regression_a_pod_whose_sandbox_is_gone_begins_again() {
     }
     cluster.delete(&pod_path("p")).await;
     cluster.start_agent().await;
-    cluster.until(&pod_path("p"), "gone", Value::is_null).await;
+    cluster.wait_until_gone("p").await;
 }
 
 /// The same if the agent ends as soon as the new sandbox is there, before it has reported anything of it.
@@ -93,7 +95,7 @@ async fn regression_a_pod_begins_again_if_the_agent_ends_with_a_new_sandbox() {
         let id = fake.running("before").expect("a container");
         fake.state.lock().expect("a state").end(&id, 0, "Completed");
     }
-    cluster.until_phase("p", "Running").await;
+    cluster.wait_for_phase("p", "Running").await;
     cluster.stop_agent().await;
     {
         let mut state = fake.state.lock().expect("a state");
@@ -118,20 +120,20 @@ async fn regression_a_pod_begins_again_if_the_agent_ends_with_a_new_sandbox() {
 #[tokio::test(flavor = "multi_thread")]
 async fn regression_a_sandbox_that_is_never_created_keeps_no_pod() {
     let (fake, cluster, _directory) = start().await;
-    fake.state.lock().expect("a state").hangs = true;
+    fake.state.lock().expect("a state").creations_hang = true;
     cluster
         .pod("p", json!({"containers": [app(json!({}))]}))
         .await;
     let asked = || fake.state.lock().expect("a state").count("RunPodSandbox") > 0;
     until_true("the sandbox is asked for", asked).await;
     cluster.delete(&pod_path("p")).await;
-    cluster.until(&pod_path("p"), "gone", Value::is_null).await;
+    cluster.wait_until_gone("p").await;
     // That it ends is no failure of the pod. Events are recorded in order.
-    fake.state.lock().expect("a state").hangs = false;
+    fake.state.lock().expect("a state").creations_hang = false;
     cluster
         .pod("q", json!({"containers": [app(json!({}))]}))
         .await;
-    cluster.until_event("q", "Started").await;
+    cluster.wait_for_event("q", "Started").await;
     let events = cluster.get("/api/v1/namespaces/default/events").await;
     let events = events["items"].as_array().expect("a list");
     let of_pod = events
@@ -148,16 +150,16 @@ async fn regression_a_new_sandbox_that_is_never_created_keeps_no_pod() {
     cluster
         .pod("p", json!({"containers": [app(json!({}))]}))
         .await;
-    cluster.until_phase("p", "Running").await;
+    cluster.wait_for_phase("p", "Running").await;
     {
         let mut state = fake.state.lock().expect("a state");
-        state.hangs = true;
+        state.creations_hang = true;
         state.end_all();
     }
     let asked = || fake.state.lock().expect("a state").count("RunPodSandbox") > 1;
     until_true("another sandbox is asked for", asked).await;
     cluster.delete(&pod_path("p")).await;
-    cluster.until(&pod_path("p"), "gone", Value::is_null).await;
+    cluster.wait_until_gone("p").await;
 }
 
 /// A sandbox that could not be created at once got the number of the first one: the runtime refuses it while that is being removed, and
@@ -168,18 +170,18 @@ async fn regression_no_sandbox_has_the_number_of_an_earlier_one() {
     cluster
         .pod("p", json!({"containers": [app(json!({}))]}))
         .await;
-    cluster.until_phase("p", "Running").await;
+    cluster.wait_for_phase("p", "Running").await;
     {
         let mut state = fake.state.lock().expect("a state");
-        state.stuck = true;
-        state.no_sandboxes = Some("no address is left".into());
+        state.removals_hang = true;
+        state.sandbox_error = Some("no address is left".into());
         state.end_all();
     }
     let asked = || fake.state.lock().expect("a state").count("RunPodSandbox") > 2;
     until_true("another sandbox is refused", asked).await;
-    fake.state.lock().expect("a state").no_sandboxes = None;
+    fake.state.lock().expect("a state").sandbox_error = None;
     cluster
-        .until(&pod_path("p"), "running again", |pod| {
+        .wait_until(&pod_path("p"), "running again", |pod| {
             let status = status(pod, "c");
             status["restartCount"] == 1 && !status["state"]["running"].is_null()
         })
@@ -196,31 +198,31 @@ async fn a_runtime_whose_answers_are_absurd_harms_nothing() {
     let (fake, mut cluster, _directory) = start().await;
     let spec = |name: &str| json!({"containers": [app(json!({"name": name}))]});
     cluster.pod("before", spec("c")).await;
-    cluster.until_phase("before", "Running").await;
-    fake.state.lock().expect("a state").lies = true;
+    cluster.wait_for_phase("before", "Running").await;
+    fake.state.lock().expect("a state").sends_garbage = true;
     cluster.stop_agent().await;
     cluster.start_agent().await;
     // Pods are run, and their end is reported.
     let once = json!({"restartPolicy": "Never", "containers": [app(json!({"name": "d"}))]});
     cluster.pod("during", once).await;
-    let pod = cluster.until_phase("during", "Running").await;
+    let pod = cluster.wait_for_phase("during", "Running").await;
     let image = status(&pod, "d")["imageID"].as_str().unwrap_or_default();
     assert!(image.len() <= 1024, "{} bytes", image.len());
     let id = fake.running("d").expect("a container");
     fake.state.lock().expect("a state").end(&id, 1, "Error");
-    cluster.until_phase("during", "Failed").await;
+    cluster.wait_for_phase("during", "Failed").await;
     // The one that was adopted has a number of restarts that the API takes.
     let id = fake.running("c").expect("a container");
     fake.state.lock().expect("a state").end(&id, 1, "Error");
     let pod = cluster
-        .until(&pod_path("before"), "restarted", |pod| {
+        .wait_until(&pod_path("before"), "restarted", |pod| {
             let status = status(pod, "c");
             !status["lastState"]["terminated"].is_null()
         })
         .await;
     assert!(status(&pod, "c")["restartCount"].as_i64() <= Some(i32::MAX.into()));
     cluster
-        .until(NODE, "with a version", |node| {
+        .wait_until(NODE, "with a version", |node| {
             let info = &node["status"]["nodeInfo"]["containerRuntimeVersion"];
             info.as_str().is_some_and(|text| text.len() > 100)
         })
@@ -237,6 +239,6 @@ async fn a_runtime_whose_answers_are_absurd_harms_nothing() {
         cluster
             .delete(&format!("{}?gracePeriodSeconds=0", pod_path(pod)))
             .await;
-        cluster.until(&pod_path(pod), "gone", Value::is_null).await;
+        cluster.wait_until_gone(pod).await;
     }
 }

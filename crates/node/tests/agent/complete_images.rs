@@ -1,4 +1,4 @@
-//! Images of a container runtime: who may use them, and when they are removed.
+//! Images of a container runtime: which pods may use them, and when they are removed.
 
 use allot_protos::cri_v1 as v1;
 use allot_testing::wait::until_true;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::complete::{app, start};
 use super::harness::{pod_path, status};
-use super::runtime::Fake;
+use super::runtime::FakeRuntime;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn images_are_pulled_with_the_secrets_of_the_pod() {
@@ -21,14 +21,14 @@ async fn images_are_pulled_with_the_secrets_of_the_pod() {
     cluster
         .pod("without", json!({"containers": [container.clone()]}))
         .await;
-    let message = cluster.until_event("without", "Failed").await;
+    let message = cluster.wait_for_event("without", "Failed").await;
     assert!(
         message.contains("401 Unauthorized") || message.contains("ErrImagePull"),
         "{message}"
     );
     let with = json!({"containers": [container], "imagePullSecrets": [{"name": "s"}]});
     cluster.pod("with", with).await;
-    cluster.until_phase("with", "Running").await;
+    cluster.wait_for_phase("with", "Running").await;
     let passwords = fake.state.lock().expect("a state").passwords.clone();
     assert!(passwords.contains(&"right".to_owned()), "{passwords:?}");
 }
@@ -49,7 +49,7 @@ async fn regression_a_private_image_on_the_node_is_for_pods_that_could_pull_it()
     };
     let owner = json!({"containers": [container("c", "IfNotPresent")], "imagePullSecrets": [{"name": "s"}]});
     cluster.pod("owner", owner).await;
-    cluster.until_phase("owner", "Running").await;
+    cluster.wait_for_phase("owner", "Running").await;
     // The records outlive the agent.
     for attempt in ["before", "after"] {
         for (policy, reason) in [
@@ -60,7 +60,7 @@ async fn regression_a_private_image_on_the_node_is_for_pods_that_could_pull_it()
             let spec = json!({"containers": [container("d", policy)]});
             cluster.pod(&name, spec).await;
             cluster
-                .until(&pod_path(&name), "refused", |pod| {
+                .wait_until(&pod_path(&name), "refused", |pod| {
                     assert_ne!(pod["status"]["phase"], "Running");
                     status(pod, "d")["state"]["waiting"]["reason"] == reason
                 })
@@ -72,21 +72,19 @@ async fn regression_a_private_image_on_the_node_is_for_pods_that_could_pull_it()
         let name = format!("friend-{attempt}");
         let spec = json!({"containers": [container("e", "IfNotPresent")], "imagePullSecrets": [{"name": "s"}]});
         cluster.pod(&name, spec).await;
-        cluster.until_phase(&name, "Running").await;
+        cluster.wait_for_phase(&name, "Running").await;
         let after = fake.state.lock().expect("a state").passwords.len();
         assert_eq!(pulls, after, "a pod with the secret needs no pull");
         let force = format!("{}?gracePeriodSeconds=0", pod_path(&name));
         cluster.delete(&force).await;
-        cluster
-            .until(&pod_path(&name), "gone", Value::is_null)
-            .await;
+        cluster.wait_until_gone(&name).await;
         cluster.stop_agent().await;
         cluster.start_agent().await;
     }
 }
 
 /// Adds an image to a runtime.
-fn add_image(fake: &Fake, name: &str, id: &str) {
+fn add_image(fake: &FakeRuntime, name: &str, id: &str) {
     let image = v1::Image {
         id: id.into(),
         size: 7,
@@ -108,10 +106,10 @@ async fn an_image_can_be_a_volume_of_the_runtime() {
     let (fake, cluster, _directory) = start().await;
     cluster.pod("p", with_data()).await;
     // It is pulled first, as that of a container.
-    let message = cluster.until_event("p", "Pulling").await;
+    let message = cluster.wait_for_event("p", "Pulling").await;
     assert_eq!(message, "Pulling image \"data:1\"");
     add_image(&fake, "docker.io/library/data:1", "sha256:data");
-    cluster.until_phase("p", "Running").await;
+    cluster.wait_for_phase("p", "Running").await;
     let id = fake.running("c").expect("a container");
     let state = fake.state.lock().expect("a state");
     let mounts = &state.containers[&id].config.mounts;
@@ -130,7 +128,7 @@ async fn images_that_nobody_uses_are_removed_when_the_disk_is_full() {
     let (fake, mut cluster, directory) = start().await;
     add_image(&fake, "docker.io/library/data:1", "sha256:data");
     cluster.pod("p", with_data()).await;
-    cluster.until_phase("p", "Running").await;
+    cluster.wait_for_phase("p", "Running").await;
     {
         let mut state = fake.state.lock().expect("a state");
         let image = |id: &str, pinned| v1::Image {

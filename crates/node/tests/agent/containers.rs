@@ -29,12 +29,12 @@ async fn ends_decide_the_phase() {
             json!({"restartPolicy": "Never", "containers": [shell("kill -9 $$$$")]}),
         )
         .await;
-    let good = cluster.until_phase("good", "Succeeded").await;
+    let good = cluster.wait_for_phase("good", "Succeeded").await;
     assert_eq!(status(&good)["state"]["terminated"]["reason"], "Completed");
-    let bad = cluster.until_phase("bad", "Failed").await;
+    let bad = cluster.wait_for_phase("bad", "Failed").await;
     assert_eq!(status(&bad)["state"]["terminated"]["exitCode"], 3);
     assert_eq!(status(&bad)["state"]["terminated"]["reason"], "Error");
-    let killed = cluster.until_phase("killed", "Failed").await;
+    let killed = cluster.wait_for_phase("killed", "Failed").await;
     assert_eq!(status(&killed)["state"]["terminated"]["exitCode"], 137);
 }
 
@@ -45,7 +45,7 @@ async fn the_first_restart_is_immediate_and_the_second_waits() {
         .pod("p", json!({"containers": [shell("echo run; exit 1")]}))
         .await;
     let pod = cluster
-        .until(&pod_path("p"), "backing off", |pod| {
+        .wait_until(&pod_path("p"), "backing off", |pod| {
             status(pod)["state"]["waiting"]["reason"] == "CrashLoopBackOff"
                 && status(pod)["restartCount"] == 1
         })
@@ -60,7 +60,7 @@ async fn the_first_restart_is_immediate_and_the_second_waits() {
     assert_eq!(status(&pod)["lastState"]["terminated"]["exitCode"], 1);
     assert_eq!(pod["status"]["phase"], "Running");
     assert_eq!(cluster.log("p", "c", 1), "run\n");
-    let event = cluster.until_event("p", "BackOff").await;
+    let event = cluster.wait_for_event("p", "BackOff").await;
     assert!(
         event.starts_with("Back-off restarting failed container c in pod p_default("),
         "{event}"
@@ -90,7 +90,7 @@ async fn init_containers_run_one_after_the_other_and_before_the_rest() {
     let spec = json!({"restartPolicy": "Never", "initContainers": parts, "containers": [last],
         "volumes": [{"name": "v", "emptyDir": {}}]});
     cluster.pod("p", spec).await;
-    let pod = cluster.until_phase("p", "Succeeded").await;
+    let pod = cluster.wait_for_phase("p", "Succeeded").await;
     assert_eq!(cluster.log("p", "c", 0), "1\n2\n");
     assert_eq!(
         pod["status"]["initContainerStatuses"][1]["state"]["terminated"]["exitCode"],
@@ -120,7 +120,7 @@ async fn environment_comes_from_everywhere() {
             json!({"restartPolicy": "Never", "containers": [container]}),
         )
         .await;
-    cluster.until_phase("p", "Succeeded").await;
+    cluster.wait_for_phase("p", "Succeeded").await;
     let expected = "test from-map from-map from-mapfrom-map$(KEY)$(NONE) 1500 from-map-arg\n";
     assert_eq!(cluster.log("p", "c", 0), expected);
 }
@@ -132,7 +132,7 @@ async fn what_cannot_start_says_why() {
     cluster
         .pod("no-command", json!({"containers": [container]}))
         .await;
-    let message = cluster.until_event("no-command", "Failed").await;
+    let message = cluster.wait_for_event("no-command", "Failed").await;
     assert!(
         message.contains("has no command: images are not pulled on this node"),
         "{message}"
@@ -147,7 +147,7 @@ async fn what_cannot_start_says_why() {
             json!({"restartPolicy": "Never", "containers": [container]}),
         )
         .await;
-    let pod = cluster.until_phase("missing", "Failed").await;
+    let pod = cluster.wait_for_phase("missing", "Failed").await;
     let end = &status(&pod)["state"]["terminated"];
     assert_eq!(
         (&end["reason"], &end["exitCode"]),
@@ -168,7 +168,7 @@ async fn what_cannot_start_says_why() {
         .pod("unset", json!({"containers": [container]}))
         .await;
     let pod = cluster
-        .until(&pod_path("unset"), "waiting", |pod| {
+        .wait_until(&pod_path("unset"), "waiting", |pod| {
             status(pod)["state"]["waiting"]["reason"] == "CreateContainerConfigError"
         })
         .await;
@@ -198,15 +198,15 @@ async fn containers_survive_the_agent() {
             json!({"containers": [shell("echo up; sleep 1000")]}),
         )
         .await;
-    let before = cluster.until_phase("stays", "Running").await;
+    let before = cluster.wait_for_phase("stays", "Running").await;
     // No other process sleeps for just as long.
     let seconds = format!("8640{}", std::process::id());
     let script = format!("read x < /dev/zero & sleep {seconds}; exit 5");
     let spec = json!({"restartPolicy": "Never", "containers": [shell(&script)]});
     cluster.pod("ends", spec).await;
-    cluster.until_phase("ends", "Running").await;
+    cluster.wait_for_phase("ends", "Running").await;
     cluster
-        .until("/api/v1/nodes/n1", "asleep", |_| {
+        .wait_until("/api/v1/nodes/n1", "asleep", |_| {
             sleeper(&seconds).is_some()
         })
         .await;
@@ -214,7 +214,7 @@ async fn containers_survive_the_agent() {
     let sleeper = sleeper(&seconds).unwrap();
     rustix::process::kill_process(sleeper, rustix::process::Signal::TERM).unwrap();
     cluster.start_agent().await;
-    let ended = cluster.until_phase("ends", "Failed").await;
+    let ended = cluster.wait_for_phase("ends", "Failed").await;
     assert_eq!(
         status(&ended)["state"]["terminated"]["exitCode"],
         5,
@@ -227,9 +227,7 @@ async fn containers_survive_the_agent() {
     );
     assert_eq!(status(&after)["restartCount"], 0);
     cluster.delete(&pod_path("stays")).await;
-    cluster
-        .until(&pod_path("stays"), "gone", Value::is_null)
-        .await;
+    cluster.wait_until_gone("stays").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -245,18 +243,14 @@ async fn termination_is_graceful_and_then_not() {
         )
         .await;
     for name in ["polite", "deaf"] {
-        cluster.until_phase(name, "Running").await;
-        cluster.until_logged(name, &["c"]).await;
+        cluster.wait_for_phase(name, "Running").await;
+        cluster.wait_for_logs(name, &["c"]).await;
     }
     let begun = std::time::Instant::now();
     cluster.delete(&pod_path("deaf")).await;
     cluster.delete(&pod_path("polite")).await;
-    cluster
-        .until(&pod_path("polite"), "gone", Value::is_null)
-        .await;
-    cluster
-        .until(&pod_path("deaf"), "gone", Value::is_null)
-        .await;
+    cluster.wait_until_gone("polite").await;
+    cluster.wait_until_gone("deaf").await;
     assert!(
         begun.elapsed() >= std::time::Duration::from_secs(1),
         "the grace period is waited for"
@@ -264,7 +258,7 @@ async fn termination_is_graceful_and_then_not() {
     for left in ["containers", "logs"] {
         let path = cluster.root().join(left);
         cluster
-            .until("/api/v1/nodes/n1", left, |_| {
+            .wait_until("/api/v1/nodes/n1", left, |_| {
                 std::fs::read_dir(&path).unwrap().count() == 0
             })
             .await;
@@ -286,7 +280,9 @@ async fn regression_a_condition_that_was_overwritten_is_reported_again() {
         }
     };
     for _ in 0..2 {
-        let mut pod = cluster.until(&pod_path("p"), "ready", ready("True")).await;
+        let mut pod = cluster
+            .wait_until(&pod_path("p"), "ready", ready("True"))
+            .await;
         for condition in pod["status"]["conditions"].as_array_mut().expect("a list") {
             if condition["type"] == "Ready" {
                 condition["status"] = json!("False");
@@ -297,7 +293,9 @@ async fn regression_a_condition_that_was_overwritten_is_reported_again() {
         let answer = cluster.call(http::Method::PATCH, &path, Some(lost)).await;
         assert!(ready("False")(&answer.expect("patched")));
     }
-    cluster.until(&pod_path("p"), "ready", ready("True")).await;
+    cluster
+        .wait_until(&pod_path("p"), "ready", ready("True"))
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -306,7 +304,7 @@ async fn conditions_of_others_survive_status_updates() {
     cluster
         .pod("p", json!({"containers": [shell("sleep 1000")]}))
         .await;
-    cluster.until_phase("p", "Running").await;
+    cluster.wait_for_phase("p", "Running").await;
     let path = format!("{}/status", pod_path("p"));
     let condition = json!({"type": "example.com/mine", "status": "True"});
     loop {

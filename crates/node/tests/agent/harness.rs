@@ -1,4 +1,4 @@
-//! One node and what it needs.
+//! A cluster in memory with one node agent.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,15 +27,15 @@ pub const DRIVER: &str = "test.example.com";
 pub struct Cluster {
     pub client: Client,
     directory: tempfile::TempDir,
-    /// How the next agent gets images.
+    /// Image settings of the next agent.
     pub images: allot_node::Images,
-    /// Socket of the container runtime that the next agent uses.
+    /// CRI socket of the next agent; without one it runs containers itself.
     pub runtime: Option<PathBuf>,
-    /// Networks of pods for the next agent.
+    /// Network settings of the next agent.
     pub network: allot_node::NetworkSettings,
-    /// Manifests of static pods for the next agent.
+    /// Manifest directory for static pods of the next agent.
     pub manifests: Option<PathBuf>,
-    /// What the next agent has for its pods, as far as it is not what the machine has.
+    /// Capacity of the next agent's node, where it differs from the machine's.
     pub capacity: BTreeMap<String, String>,
     /// Changes the configuration of the next agent.
     pub adjust: fn(&mut Config),
@@ -49,7 +49,7 @@ impl Cluster {
         Self::with_images(allot_node::Images::default()).await
     }
 
-    /// An API server with a node that gets images in this way.
+    /// An API server with a node that has these image settings.
     pub async fn with_images(images: allot_node::Images) -> Self {
         let server = Server::in_memory().await.expect("a server in memory");
         Self::on(server, images).await
@@ -75,7 +75,7 @@ impl Cluster {
         Self::on(server, allot_node::Images::default()).await
     }
 
-    /// An API server with these features and the kinds of certificates, with a node that may do what nodes may.
+    /// An API server with these features and the kinds of certificates, with a node that has the permissions of a node.
     pub async fn with_certificates(features: &[Feature]) -> Self {
         let mut config = allot_apiserver::config::Config {
             runtime_config: RuntimeConfig::parse("certificates.k8s.io/v1beta1=true")
@@ -93,15 +93,15 @@ impl Cluster {
         this
     }
 
-    /// Starts an agent with the rights of its node.
+    /// Starts an agent as the user of its node, not as administrator.
     pub async fn start_agent_as_node(&mut self) {
         let user = User::new("system:node:n1", [NODES]);
         let client = Client::new(self._server.client_service(user), "default");
         self.start_agent_of(client, false);
-        self.until_ready().await;
+        self.wait_until_ready().await;
     }
 
-    /// An API server with a node whose containers are those of a runtime at a socket.
+    /// An API server with a node that uses the CRI runtime at a socket.
     pub async fn with_runtime(socket: PathBuf) -> Self {
         let server = Server::in_memory().await.expect("a server in memory");
         let mut this = Self::bare(server, allot_node::Images::default()).await;
@@ -110,7 +110,7 @@ impl Cluster {
         this
     }
 
-    /// An API server with a node, whose pods have these networks.
+    /// An API server with a node that has these network settings.
     pub async fn with_network(network: allot_node::NetworkSettings) -> Self {
         let server = Server::in_memory().await.expect("a server in memory");
         let mut this = Self::bare(server, allot_node::Images::default()).await;
@@ -158,11 +158,11 @@ impl Cluster {
         let stop = CancellationToken::new();
         let work = allot_node::run(self.client.clone(), config, stop.clone());
         self.agent = Some((stop, tokio::spawn(work)));
-        self.until_ready().await;
+        self.wait_until_ready().await;
     }
 
-    async fn until_ready(&self) {
-        self.until("/api/v1/nodes/n1", "ready", |node| {
+    async fn wait_until_ready(&self) {
+        self.wait_until("/api/v1/nodes/n1", "ready", |node| {
             let conditions = node["status"]["conditions"]
                 .as_array()
                 .cloned()
@@ -183,7 +183,7 @@ impl Cluster {
         self.start_agent_of(Client::new(nowhere, "default"), false);
     }
 
-    /// Starts an agent of another API server. One that is ephemeral leaves no containers.
+    /// Starts an agent for another API server. An ephemeral agent leaves no containers.
     pub fn start_agent_of(&mut self, client: Client, ephemeral: bool) {
         let mut config = self.config();
         config.ephemeral = ephemeral;
@@ -200,7 +200,7 @@ impl Cluster {
         ended.expect_err("an error").to_string()
     }
 
-    /// How the next agent is set up.
+    /// The configuration of the next agent.
     fn config(&self) -> Config {
         let mut config = Config::new("n1", self.root());
         config.shim = vec![env!("CARGO_BIN_EXE_allot-node-shim").into()];
@@ -271,7 +271,13 @@ impl Cluster {
             .unwrap_or_else(|error| panic!("delete {path}: {error}"));
     }
 
-    pub async fn until(&self, path: &str, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    /// Polls an object until it satisfies a condition, and returns it; `what` describes the condition.
+    pub async fn wait_until(
+        &self,
+        path: &str,
+        what: &str,
+        holds: impl Fn(&Value) -> bool,
+    ) -> Value {
         until(&format!("{path} is {what}"), || async {
             let value = self.get(path).await;
             if holds(&value) { Ok(value) } else { Err(value) }
@@ -279,8 +285,8 @@ impl Cluster {
         .await
     }
 
-    /// Waits until each of these containers of a pod has logged something.
-    pub async fn until_logged(&self, pod: &str, containers: &[&str]) {
+    /// Waits until each of these containers of a pod has a log.
+    pub async fn wait_for_logs(&self, pod: &str, containers: &[&str]) {
         until_true(&format!("{containers:?} of {pod} log"), || {
             containers
                 .iter()
@@ -289,7 +295,7 @@ impl Cluster {
         .await;
     }
 
-    /// A pod on the node; `spec` needs only what matters.
+    /// Creates a pod on the node and returns its UID; `spec` needs only the fields that matter for the test.
     pub async fn pod(&self, name: &str, mut spec: Value) -> String {
         spec["nodeName"] = json!("n1");
         spec["automountServiceAccountToken"] = json!(false);
@@ -302,14 +308,20 @@ impl Cluster {
             .to_owned()
     }
 
-    pub async fn until_phase(&self, name: &str, phase: &str) -> Value {
-        self.until(&pod_path(name), phase, |pod| {
+    pub async fn wait_for_phase(&self, name: &str, phase: &str) -> Value {
+        self.wait_until(&pod_path(name), phase, |pod| {
             pod["status"]["phase"] == phase
         })
         .await
     }
 
-    /// An allocated claim, reserved for a pod.
+    /// Waits until a pod no longer exists.
+    pub async fn wait_until_gone(&self, pod: &str) {
+        self.wait_until(&pod_path(pod), "gone", Value::is_null)
+            .await;
+    }
+
+    /// Creates a claim that is allocated, but not reserved.
     pub async fn claim(&self, name: &str, device: &str) {
         let claims = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
         let request = json!({"name": "r", "exactly": {"deviceClassName": "test"}});
@@ -324,6 +336,7 @@ impl Cluster {
             .expect("an allocation");
     }
 
+    /// Reserves a claim for a pod.
     pub async fn reserve(&self, claim: &str, pod: &str, uid: &str) {
         let path =
             format!("/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/{claim}/status");
@@ -355,7 +368,8 @@ impl Cluster {
             .collect()
     }
 
-    pub async fn until_event(&self, pod: &str, reason: &str) -> String {
+    /// Waits for an event of a pod with this reason, and returns its message.
+    pub async fn wait_for_event(&self, pod: &str, reason: &str) -> String {
         let path = "/api/v1/namespaces/default/events";
         let of = |events: &Value| {
             let items = events["items"].as_array().cloned().unwrap_or_default();
@@ -364,7 +378,7 @@ impl Cluster {
                 .find(|event| event["reason"] == reason && event["involvedObject"]["name"] == pod)
         };
         let events = self
-            .until(path, reason, |events| of(events).is_some())
+            .wait_until(path, reason, |events| of(events).is_some())
             .await;
         of(&events)
             .and_then(|event| event["message"].as_str().map(str::to_owned))
@@ -375,7 +389,7 @@ impl Cluster {
         std::fs::read_to_string(self.root().join("dra_manager_state")).unwrap_or_default()
     }
 
-    /// A driver with devices `a` and `b`.
+    /// Starts a driver with the devices `a` and `b`, and waits until the agent has registered it.
     pub async fn driver(&self) -> (Plugin, Arc<Calls>) {
         let calls = Arc::new(Calls::default());
         let plugin = Plugin::builder(DRIVER, Recording(Arc::clone(&calls)))
@@ -453,7 +467,8 @@ pub fn with(mut container: Value, name: &str, more: Value) -> Value {
     container
 }
 
-pub async fn isolated(cluster: &Cluster) -> bool {
+/// Whether containers are isolated on this machine; otherwise prints that the test is skipped.
+pub async fn has_isolation(cluster: &Cluster) -> bool {
     let node = cluster.get("/api/v1/nodes/n1").await;
     let isolated = node["status"]["conditions"]
         .to_string()
@@ -464,7 +479,7 @@ pub async fn isolated(cluster: &Cluster) -> bool {
     isolated
 }
 
-/// What the status of a pod says about one of its containers.
+/// The status of one container in the status of a pod.
 pub fn status<'a>(pod: &'a Value, container: &str) -> &'a Value {
     let lists = [
         "containerStatuses",

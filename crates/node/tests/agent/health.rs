@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::harness::{Cluster, isolated, pod_path, shell, status, with};
+use super::harness::{Cluster, has_isolation, pod_path, shell, status, with};
 
 fn condition<'a>(pod: &'a Value, kind: &str) -> &'a Value {
     let conditions = pod["status"]["conditions"].as_array();
@@ -30,14 +30,14 @@ async fn a_container_that_is_not_alive_is_restarted() {
     let well = with(shell("sleep 1000"), "well", json!({}));
     cluster.pod("p", json!({"containers": [sick, well]})).await;
     let pod = cluster
-        .until(&pod_path("p"), "a restart", |pod| {
+        .wait_until(&pod_path("p"), "a restart", |pod| {
             status(pod, "sick")["restartCount"].as_u64() >= Some(1)
         })
         .await;
     assert_eq!(status(&pod, "well")["restartCount"], 0);
-    let message = cluster.until_event("p", "Unhealthy").await;
+    let message = cluster.wait_for_event("p", "Unhealthy").await;
     assert_eq!(message, "Liveness probe failed: sick");
-    let message = cluster.until_event("p", "Killing").await;
+    let message = cluster.wait_for_event("p", "Killing").await;
     assert_eq!(
         message,
         "Container sick failed liveness probe, will be restarted"
@@ -55,10 +55,10 @@ async fn readiness_comes_and_goes_without_a_restart() {
     let ready = |pod: &Value| {
         (condition(pod, "Ready")["status"] == "True") && (status(pod, "c")["ready"] == true)
     };
-    cluster.until(&pod_path("p"), "ready", ready).await;
+    cluster.wait_until(&pod_path("p"), "ready", ready).await;
     drop(listener);
     let pod = cluster
-        .until(&pod_path("p"), "not ready", |pod| !ready(pod))
+        .wait_until(&pod_path("p"), "not ready", |pod| !ready(pod))
         .await;
     assert_eq!(
         condition(&pod, "Ready")["message"],
@@ -71,7 +71,7 @@ async fn readiness_comes_and_goes_without_a_restart() {
         ),
         (&json!(0), &json!(true))
     );
-    let message = cluster.until_event("p", "Unhealthy").await;
+    let message = cluster.wait_for_event("p", "Unhealthy").await;
     let expected =
         format!("Readiness probe failed: dial tcp 127.0.0.1:{port}: connect: connection refused");
     assert_eq!(message, expected);
@@ -80,7 +80,7 @@ async fn readiness_comes_and_goes_without_a_restart() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_waits_for_a_startup_probe_waits() {
     let cluster = Cluster::start().await;
-    if !isolated(&cluster).await {
+    if !has_isolation(&cluster).await {
         return;
     }
     let up = flag(&cluster, "startup");
@@ -99,7 +99,7 @@ async fn what_waits_for_a_startup_probe_waits() {
         "volumes": [{"name": "v", "hostPath": {"path": up.parent().unwrap()}}],
     });
     cluster.pod("p", spec).await;
-    cluster.until_event("p", "Unhealthy").await;
+    cluster.wait_for_event("p", "Unhealthy").await;
     let pod = cluster.get(&pod_path("p")).await;
     assert_eq!(status(&pod, "side")["started"], false);
     assert_eq!(
@@ -109,7 +109,7 @@ async fn what_waits_for_a_startup_probe_waits() {
     );
     assert!(status(&pod, "c")["state"]["waiting"].is_object(), "{pod}");
     std::fs::write(&up, "").unwrap();
-    let pod = cluster.until_phase("p", "Running").await;
+    let pod = cluster.wait_for_phase("p", "Running").await;
     assert_eq!(status(&pod, "side")["ready"], true);
     let _ = std::fs::remove_dir_all(up.parent().unwrap());
 }
@@ -145,12 +145,12 @@ async fn http_probes_judge_by_the_code() {
     bad["ports"][0]["protocol"] = json!("UDP");
     cluster.pod("p", json!({"containers": [good, bad]})).await;
     let pod = cluster
-        .until(&pod_path("p"), "ready", |pod| {
+        .wait_until(&pod_path("p"), "ready", |pod| {
             status(pod, "good")["ready"] == true
         })
         .await;
     assert_eq!(status(&pod, "bad")["ready"], false);
-    let message = cluster.until_event("p", "Unhealthy").await;
+    let message = cluster.wait_for_event("p", "Unhealthy").await;
     assert_eq!(
         message,
         "Readiness probe failed: HTTP probe failed with statuscode: 503"
@@ -160,7 +160,7 @@ async fn http_probes_judge_by_the_code() {
 #[tokio::test(flavor = "multi_thread")]
 async fn hooks_run_after_the_start_and_before_the_end() {
     let cluster = Cluster::start().await;
-    if !isolated(&cluster).await {
+    if !has_isolation(&cluster).await {
         return;
     }
     let file = flag(&cluster, "hooks");
@@ -189,15 +189,13 @@ async fn hooks_run_after_the_start_and_before_the_end() {
         .await;
     let spec = json!({"containers": [failing], "terminationGracePeriodSeconds": 1, "restartPolicy": "Never"});
     cluster.pod("bad", spec).await;
-    cluster.until_phase("good", "Running").await;
+    cluster.wait_for_phase("good", "Running").await;
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "post\n");
     cluster.delete(&pod_path("good")).await;
-    cluster
-        .until(&pod_path("good"), "gone", Value::is_null)
-        .await;
+    cluster.wait_until_gone("good").await;
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "post\npre\nterm\n");
-    cluster.until_phase("bad", "Failed").await;
-    let message = cluster.until_event("bad", "FailedPostStartHook").await;
+    cluster.wait_for_phase("bad", "Failed").await;
+    let message = cluster.wait_for_event("bad", "FailedPostStartHook").await;
     assert_eq!(message, "PostStartHook failed: nope");
     let _ = std::fs::remove_dir_all(file.parent().unwrap());
 }
@@ -205,7 +203,7 @@ async fn hooks_run_after_the_start_and_before_the_end() {
 #[tokio::test(flavor = "multi_thread")]
 async fn sidecars_end_after_the_others() {
     let cluster = Cluster::start().await;
-    if !isolated(&cluster).await {
+    if !has_isolation(&cluster).await {
         return;
     }
     let file = flag(&cluster, "order");
@@ -224,16 +222,16 @@ async fn sidecars_end_after_the_others() {
     let volumes = json!([{"name": "v", "hostPath": {"path": file.parent().unwrap()}}]);
     let spec = json!({"initContainers": [sidecar("one"), sidecar("two")], "containers": [named("main", "sleep 0.5;")], "volumes": volumes});
     cluster.pod("p", spec).await;
-    cluster.until_phase("p", "Running").await;
+    cluster.wait_for_phase("p", "Running").await;
     cluster
-        .until("/api/v1/nodes/n1", "their traps", |_| {
+        .wait_until("/api/v1/nodes/n1", "their traps", |_| {
             ["one", "two", "main"]
                 .iter()
                 .all(|name| file.with_file_name(name).exists())
         })
         .await;
     cluster.delete(&pod_path("p")).await;
-    cluster.until(&pod_path("p"), "gone", Value::is_null).await;
+    cluster.wait_until_gone("p").await;
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "main\ntwo\none\n");
     let _ = std::fs::remove_dir_all(file.parent().unwrap());
 }
@@ -243,7 +241,7 @@ async fn a_pod_ends_at_its_deadline() {
     let cluster = Cluster::start().await;
     let spec = json!({"activeDeadlineSeconds": 1, "terminationGracePeriodSeconds": 1, "containers": [shell("sleep 1000")]});
     cluster.pod("p", spec).await;
-    let pod = cluster.until_phase("p", "Failed").await;
+    let pod = cluster.wait_for_phase("p", "Failed").await;
     assert_eq!(pod["status"]["reason"], "DeadlineExceeded");
     assert_eq!(
         pod["status"]["message"],
@@ -251,13 +249,13 @@ async fn a_pod_ends_at_its_deadline() {
     );
     assert_eq!(status(&pod, "c")["state"]["terminated"]["reason"], "Error");
     assert_eq!(status(&pod, "c")["restartCount"], 0);
-    cluster.until_event("p", "DeadlineExceeded").await;
+    cluster.wait_for_event("p", "DeadlineExceeded").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn last_messages_are_kept() {
     let cluster = Cluster::start().await;
-    if !isolated(&cluster).await {
+    if !has_isolation(&cluster).await {
         return;
     }
     let said = with(
@@ -282,7 +280,7 @@ async fn last_messages_are_kept() {
             json!({"restartPolicy": "Never", "containers": [said, own, log, quiet]}),
         )
         .await;
-    let pod = cluster.until_phase("p", "Failed").await;
+    let pod = cluster.wait_for_phase("p", "Failed").await;
     let message = |name: &str| status(&pod, name)["state"]["terminated"]["message"].clone();
     assert_eq!(message("said"), "over and out\n");
     assert_eq!(message("own"), "mine\n");
@@ -300,12 +298,14 @@ async fn what_is_between_two_runs_survives_the_agent() {
         status(pod, "c")["restartCount"] == 1
             && status(pod, "c")["state"]["waiting"]["reason"] == "CrashLoopBackOff"
     };
-    let before = cluster.until(&pod_path("p"), "backing off", waiting).await;
+    let before = cluster
+        .wait_until(&pod_path("p"), "backing off", waiting)
+        .await;
     cluster.stop_agent().await;
     cluster.start_agent().await;
     // The next agent may be at the run after that already: its first restart is not delayed.
     let after = cluster
-        .until(&pod_path("p"), "another run", |pod| {
+        .wait_until(&pod_path("p"), "another run", |pod| {
             status(pod, "c")["restartCount"].as_u64() >= Some(2)
         })
         .await;
@@ -330,9 +330,9 @@ async fn a_pod_deleted_twice_leaves_nothing() {
     let cluster = Cluster::start().await;
     let deaf = shell("trap '' TERM; echo up; while :; do sleep 0.05; done");
     cluster.pod("p", json!({"containers": [deaf]})).await;
-    cluster.until_phase("p", "Running").await;
+    cluster.wait_for_phase("p", "Running").await;
     cluster.delete(&pod_path("p")).await;
-    cluster.until_event("p", "Killing").await;
+    cluster.wait_for_event("p", "Killing").await;
     let force = json!({"gracePeriodSeconds": 0});
     cluster
         .call(http::Method::DELETE, &pod_path("p"), Some(force))
@@ -341,7 +341,7 @@ async fn a_pod_deleted_twice_leaves_nothing() {
     for left in ["containers", "logs", "pods"] {
         let path = cluster.root().join(left);
         cluster
-            .until("/api/v1/nodes/n1", left, |_| {
+            .wait_until("/api/v1/nodes/n1", left, |_| {
                 std::fs::read_dir(&path).is_ok_and(|entries| entries.count() == 0)
             })
             .await;
@@ -354,7 +354,7 @@ async fn containers_can_be_added_to_look_into_a_pod() {
     cluster
         .pod("p", json!({"containers": [shell("sleep 1000")]}))
         .await;
-    cluster.until_phase("p", "Running").await;
+    cluster.wait_for_phase("p", "Running").await;
     let mut added = with(shell("echo looked; exit 1"), "debug", json!({}));
     added["terminationMessagePolicy"] = json!("File");
     let path = format!("{}/ephemeralcontainers", pod_path("p"));
@@ -364,7 +364,7 @@ async fn containers_can_be_added_to_look_into_a_pod() {
         .await
         .unwrap();
     let pod = cluster
-        .until(&pod_path("p"), "an end", |pod| {
+        .wait_until(&pod_path("p"), "an end", |pod| {
             status(pod, "debug")["state"]["terminated"]["exitCode"] == 1
         })
         .await;
@@ -383,7 +383,7 @@ async fn what_cannot_start_is_tried_again_with_patience() {
     let backing_off =
         |pod: &Value| status(pod, "c")["state"]["waiting"]["reason"] == "CrashLoopBackOff";
     let pod = cluster
-        .until(&pod_path("p"), "backing off", backing_off)
+        .wait_until(&pod_path("p"), "backing off", backing_off)
         .await;
     let end = &status(&pod, "c")["lastState"]["terminated"];
     assert_eq!(
@@ -399,7 +399,7 @@ async fn what_cannot_start_is_tried_again_with_patience() {
             && status(pod, "c")["lastState"]["terminated"]["reason"] == "StartError"
     };
     let pod = cluster
-        .until(&pod_path("p"), "backing off again", again)
+        .wait_until(&pod_path("p"), "backing off again", again)
         .await;
     assert!(
         status(&pod, "c")["restartCount"].as_u64() <= Some(4),

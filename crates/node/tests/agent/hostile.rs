@@ -11,7 +11,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
 use super::setup::Setup;
-use super::streams::{by_websocket, exec, upgraded, with_pod};
+use super::streams::{by_websocket, exec, upgrade, with_pod};
 
 /// A frame of a WebSocket client. Masked with zeros its data is as it was.
 fn frame(first: u8, data: &[u8]) -> Vec<u8> {
@@ -134,7 +134,7 @@ const RST_STREAM: u8 = 3;
 impl Spdy {
     async fn port_forward(setup: &Setup) -> Self {
         let lines = "upgrade: SPDY/3.1\r\nx-stream-protocol-version: portforward.k8s.io\r\n";
-        let (stream, _) = upgraded(setup, "POST /portForward/default/p", lines).await;
+        let (stream, _) = upgrade(setup, "POST /portForward/default/p", lines).await;
         let headers = Compress::new(Compression::default(), true);
         Self { stream, headers }
     }

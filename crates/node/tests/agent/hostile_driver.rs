@@ -19,9 +19,9 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
-use super::harness::{Cluster, DRIVER, isolated, pod_path, shell, status};
+use super::harness::{Cluster, DRIVER, has_isolation, pod_path, shell, status};
 
-/// Answers from the UID of a claim.
+/// The response to `NodePrepareResources` for the UID of a claim.
 pub(super) type Answer = fn(&str) -> Vec<(String, NodePrepareResourceResponse)>;
 
 #[derive(Clone)]
@@ -69,7 +69,7 @@ impl DraPlugin for Hostile {
     }
 }
 
-/// Starts the driver, and waits until the node agent has it.
+/// Starts the driver, and waits until the node agent has registered it.
 pub(super) async fn driver(cluster: &Cluster) -> (Hostile, tokio_util::sync::DropGuard) {
     let hostile = Hostile(Arc::new(Mutex::new(|_| Vec::new())));
     let socket = cluster.root().join("plugins_registry").join("d.sock");
@@ -80,15 +80,18 @@ pub(super) async fn driver(cluster: &Cluster) -> (Hostile, tokio_util::sync::Dro
         .with(DraPluginServer::new(hostile.clone()));
     tokio::spawn(services.serve(incoming, stop.clone().cancelled_owned()));
     cluster
-        .until("/api/v1/nodes/n1", "registered", |node| {
+        .wait_until("/api/v1/nodes/n1", "registered", |node| {
             node["metadata"]["annotations"]["allot.dev/registered-drivers"] == DRIVER
         })
         .await;
     (hostile, stop.drop_guard())
 }
 
-/// The answer for one claim, with CDI IDs.
-pub(super) fn with_ids(uid: &str, ids: Vec<String>) -> Vec<(String, NodePrepareResourceResponse)> {
+/// The response for one claim, with a device that has these CDI IDs.
+pub(super) fn prepare_response(
+    uid: &str,
+    ids: Vec<String>,
+) -> Vec<(String, NodePrepareResourceResponse)> {
     let device = Device {
         pool_name: "n1".into(),
         device_name: "a".into(),
@@ -106,7 +109,7 @@ pub(super) fn with_ids(uid: &str, ids: Vec<String>) -> Vec<(String, NodePrepareR
     )]
 }
 
-/// A pod with a claim for it, which nothing of the driver is prepared for.
+/// Creates a pod with a claim for the driver.
 async fn pod(cluster: &Cluster, name: &str) {
     cluster.claim(name, "a").await;
     let mut container = shell("echo $DEVICE; sleep 1000");
@@ -117,11 +120,11 @@ async fn pod(cluster: &Cluster, name: &str) {
     cluster.reserve(name, name, &uid).await;
 }
 
-/// Waits for an event about a pod with a text in its message.
-pub(super) async fn until_told(cluster: &Cluster, pod: &str, part: &str) {
+/// Waits for an event of a pod whose message contains a text; checks that messages are short.
+pub(super) async fn wait_for_event_message(cluster: &Cluster, pod: &str, part: &str) {
     let path = "/api/v1/namespaces/default/events";
     let events = cluster
-        .until(path, part, |events| {
+        .wait_until(path, part, |events| {
             let items = events["items"].as_array().into_iter().flatten();
             let mut own = items.filter(|event| event["involvedObject"]["name"] == pod);
             own.any(|event| event["message"].as_str().unwrap_or_default().contains(part))
@@ -141,14 +144,14 @@ async fn hostile_answers_are_told_and_the_next_good_one_counts() {
         ("nothing", |_| Vec::new(), "skipped 1 ResourceClaims"),
         (
             "other",
-            |_| with_ids("another", Vec::new()),
+            |_| prepare_response("another", Vec::new()),
             "returned result for unknown claim UID another",
         ),
         (
             "error",
             |uid| {
                 let error = "x".repeat(500_000);
-                let mut answer = with_ids(uid, Vec::new());
+                let mut answer = prepare_response(uid, Vec::new());
                 answer[0].1.error = error;
                 answer
             },
@@ -156,25 +159,25 @@ async fn hostile_answers_are_told_and_the_next_good_one_counts() {
         ),
         (
             "large",
-            |uid| with_ids(uid, vec!["v.com/c=".to_owned() + &"d".repeat(2 << 20)]),
+            |uid| prepare_response(uid, vec!["v.com/c=".to_owned() + &"d".repeat(2 << 20)]),
             "rpc error: code = OutOfRange",
         ),
         (
             "many",
-            |uid| with_ids(uid, vec!["a".into(); 50_000]),
+            |uid| prepare_response(uid, vec!["a".into(); 50_000]),
             "returned more than 16384 devices, CDI device IDs and requests, up to ResourceClaim many",
         ),
     ];
     for (name, answer, part) in hostile_answers {
         *hostile.0.lock() = answer;
         pod(&cluster, name).await;
-        until_told(&cluster, name, part).await;
+        wait_for_event_message(&cluster, name, part).await;
         assert!(!cluster.checkpoint().contains("CDIDeviceIDs\\\":[\\\""));
     }
     // None of the others kept the node from anything.
-    *hostile.0.lock() = |uid| with_ids(uid, Vec::new());
+    *hostile.0.lock() = |uid| prepare_response(uid, Vec::new());
     for (name, ..) in hostile_answers {
-        cluster.until_phase(name, "Running").await;
+        cluster.wait_for_phase(name, "Running").await;
     }
 }
 
@@ -182,11 +185,11 @@ async fn hostile_answers_are_told_and_the_next_good_one_counts() {
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_cdi_files_are_told_and_the_next_good_one_counts() {
     let cluster = Cluster::start().await;
-    if !isolated(&cluster).await {
+    if !has_isolation(&cluster).await {
         return;
     }
     let (hostile, _stop) = driver(&cluster).await;
-    *hostile.0.lock() = |uid| with_ids(uid, vec!["test.example.com/device=a".into()]);
+    *hostile.0.lock() = |uid| prepare_response(uid, vec!["test.example.com/device=a".into()]);
     let file = cluster.cdi().join("a.json");
     std::fs::create_dir_all(cluster.cdi()).expect("a directory");
     let spec = |edits: serde_json::Value| {
@@ -280,7 +283,7 @@ async fn hostile_cdi_files_are_told_and_the_next_good_one_counts() {
         pod(&cluster, name).await;
         // In the current state of the container, or the last one.
         let pod = cluster
-            .until(&pod_path(name), part, |pod| {
+            .wait_until(&pod_path(name), part, |pod| {
                 // Quotation marks as they are in the message.
                 let text = status(pod, "c").to_string().replace("\\\"", "\"");
                 text.contains(part)
@@ -295,7 +298,7 @@ async fn hostile_cdi_files_are_told_and_the_next_good_one_counts() {
     let good = spec(json!({"env": ["DEVICE=two\nlines", "LD_PRELOAD=/none"]}));
     std::fs::write(&file, good).expect("a file");
     pod(&cluster, "good").await;
-    cluster.until_phase("good", "Running").await;
+    cluster.wait_for_phase("good", "Running").await;
     until_true("the variable is printed", || {
         cluster.log("good", "c", 0).contains("two lines\n")
     })

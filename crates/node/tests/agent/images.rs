@@ -10,7 +10,7 @@ use allot_node::{ImageMode, Images};
 use allot_testing::wait::until_true;
 use serde_json::{Value, json};
 
-use super::harness::{Cluster, isolated, pod_path, status, with};
+use super::harness::{Cluster, has_isolation, pod_path, status, with};
 use super::programs;
 
 const PAUSES: (Duration, Duration) = (Duration::from_millis(1500), Duration::from_secs(3600));
@@ -24,7 +24,7 @@ pub fn settings(mode: ImageMode) -> Images {
 }
 
 /// A layer with a shell and a few programs, as an archive.
-pub fn base() -> Vec<u8> {
+pub fn shell_layer() -> Vec<u8> {
     static LAYER: OnceLock<Vec<u8>> = OnceLock::new();
     let layer = LAYER.get_or_init(|| {
         let mut layer = Layer::new();
@@ -44,38 +44,40 @@ pub fn base() -> Vec<u8> {
 
 /// An image with a shell.
 pub fn image(run: Value) -> Built {
-    Built::with_config(&[(base(), gzip)], run)
+    Built::with_config(&[(shell_layer(), gzip)], run)
 }
 
-pub fn plain() -> Built {
+/// An image whose program prints a line and sleeps.
+pub fn sleeping_image() -> Built {
     image(json!({"Cmd": ["sh", "-c", "echo from the image; exec sleep 1000"]}))
 }
 
-/// A container that says nothing but its image.
+/// A container with an image and no other fields.
 pub fn container(image: &str) -> Value {
     json!({"name": "c", "image": image})
 }
 
+/// A cluster and a registry; `None` if containers are not isolated here.
 pub async fn with_registry(images: Images) -> Option<(Cluster, Server)> {
     let cluster = Cluster::with_images(images).await;
-    if !isolated(&cluster).await {
+    if !has_isolation(&cluster).await {
         return None;
     }
     Some((cluster, Server::start().await))
 }
 
-/// Waits for the reason of a container's waiting state; the message.
-pub async fn until_waiting(cluster: &Cluster, pod: &str, reason: &str) -> String {
+/// Waits until the container `c` waits with this reason; returns the message.
+pub async fn wait_for_waiting_reason(cluster: &Cluster, pod: &str, reason: &str) -> String {
     let waits = |pod: &Value| status(pod, "c")["state"]["waiting"]["reason"] == reason;
-    let pod = cluster.until(&pod_path(pod), reason, waits).await;
+    let pod = cluster.wait_until(&pod_path(pod), reason, waits).await;
     let message = &status(&pod, "c")["state"]["waiting"]["message"];
     message.as_str().unwrap_or_default().to_owned()
 }
 
-/// Waits for an event of a pod whose message has a part.
-pub async fn until_told(cluster: &Cluster, pod: &str, reason: &str, part: &str) {
+/// Waits for an event of a pod with this reason, whose message contains a text.
+pub async fn wait_for_event_with(cluster: &Cluster, pod: &str, reason: &str, part: &str) {
     let path = "/api/v1/namespaces/default/events";
-    let told = |events: &Value| {
+    let recorded = |events: &Value| {
         let items = events["items"].as_array().cloned().unwrap_or_default();
         items.iter().any(|event| {
             event["reason"] == reason
@@ -84,7 +86,7 @@ pub async fn until_told(cluster: &Cluster, pod: &str, reason: &str, part: &str) 
         })
     };
     cluster
-        .until(path, &format!("{reason}: {part}"), told)
+        .wait_until(path, &format!("{reason}: {part}"), recorded)
         .await;
 }
 
@@ -107,7 +109,7 @@ async fn a_container_is_what_its_image_says() {
         let aliases = json!([{"ip": "10.1.2.3", "hostnames": ["alias"]}]);
         let spec = json!({"restartPolicy": "Never", "initContainers": init, "containers": containers, "hostAliases": aliases});
         cluster.pod(pod, spec).await;
-        let ended = cluster.until_phase(pod, "Succeeded").await;
+        let ended = cluster.wait_for_phase(pod, "Succeeded").await;
         let log = cluster.log(pod, "c", 0);
         let expected = "hello yes zero own\n/srv\n1234\n77\n";
         assert!(log.starts_with(expected), "{log}");
@@ -122,15 +124,15 @@ async fn a_container_is_what_its_image_says() {
             assert_eq!(status["imageID"], digest, "{status}");
         }
     }
-    until_told(
+    wait_for_event_with(
         &cluster,
         "tag",
         "Pulling",
         &format!("Pulling image \"{name}\""),
     )
     .await;
-    until_told(&cluster, "tag", "Pulled", "Successfully pulled image").await;
-    until_told(&cluster, "digest", "Pulled", "already present on machine").await;
+    wait_for_event_with(&cluster, "tag", "Pulled", "Successfully pulled image").await;
+    wait_for_event_with(&cluster, "digest", "Pulled", "already present on machine").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -156,19 +158,19 @@ async fn root_is_refused_by_what_the_image_says() {
             .await;
     };
     pod("root", by("")).await;
-    let message = until_waiting(&cluster, "root", "CreateContainerConfigError").await;
+    let message = wait_for_waiting_reason(&cluster, "root", "CreateContainerConfigError").await;
     assert!(
         message.contains("container has runAsNonRoot and image will run as root"),
         "{message}"
     );
     pod("named", by("app")).await;
-    let message = until_waiting(&cluster, "named", "CreateContainerConfigError").await;
+    let message = wait_for_waiting_reason(&cluster, "named", "CreateContainerConfigError").await;
     assert!(
         message.contains("image has non-numeric user (app), cannot verify user is non-root"),
         "{message}"
     );
     pod("number", by("1234:77")).await;
-    cluster.until_phase("number", "Succeeded").await;
+    cluster.wait_for_phase("number", "Succeeded").await;
     assert_eq!(cluster.log("number", "c", 0), "1234\n");
 }
 
@@ -184,7 +186,7 @@ async fn images_are_kept_while_they_are_used_and_collected_afterwards() {
         return;
     };
     let unused = registry.push(&image(json!({"Cmd": ["sh", "-c", "true"]})), "unused");
-    let used = registry.push(&plain(), "used");
+    let used = registry.push(&sleeping_image(), "used");
     let path = cluster.root().join("images");
     let store = Store::open(path, Limits::default(), Timeouts::default()).unwrap();
     let names = || {
@@ -194,10 +196,10 @@ async fn images_are_kept_while_they_are_used_and_collected_afterwards() {
     cluster
         .pod("p", json!({"containers": [container(&used)]}))
         .await;
-    let before = cluster.until_phase("p", "Running").await;
+    let before = cluster.wait_for_phase("p", "Running").await;
     let spec = json!({"restartPolicy": "Never", "containers": [container(&unused)]});
     cluster.pod("q", spec).await;
-    cluster.until_phase("q", "Succeeded").await;
+    cluster.wait_for_phase("q", "Succeeded").await;
     assert!(
         names().contains(&unused),
         "a container that has ended counts"
@@ -207,7 +209,7 @@ async fn images_are_kept_while_they_are_used_and_collected_afterwards() {
     // A new agent knows what runs.
     cluster.stop_agent().await;
     cluster.start_agent().await;
-    let again = cluster.until_phase("p", "Running").await;
+    let again = cluster.wait_for_phase("p", "Running").await;
     assert_eq!(
         status(&again, "c")["imageID"],
         status(&before, "c")["imageID"]
@@ -252,7 +254,7 @@ async fn an_image_can_be_a_volume() {
     let volume = json!({"name": "v", "image": {"reference": name}});
     let spec = json!({"restartPolicy": "Never", "containers": [container], "volumes": [volume]});
     cluster.pod("p", spec).await;
-    cluster.until_phase("p", "Succeeded").await;
+    cluster.wait_for_phase("p", "Succeeded").await;
     assert_eq!(cluster.log("p", "c", 0), "onetworead-only\n");
 }
 
@@ -273,9 +275,9 @@ async fn a_program_is_asked_to_end_by_the_images_signal() {
     cluster
         .pod("p", json!({"containers": containers, "volumes": volumes}))
         .await;
-    cluster.until_logged("p", &["c"]).await;
+    cluster.wait_for_logs("p", &["c"]).await;
     cluster.delete(&pod_path("p")).await;
-    cluster.until(&pod_path("p"), "gone", Value::is_null).await;
+    cluster.wait_until_gone("p").await;
     assert_eq!(
         std::fs::read_to_string(out.join("end")).unwrap(),
         "interrupted\n"
@@ -287,7 +289,7 @@ async fn the_node_reports_its_images() {
     let Some((cluster, registry)) = with_registry(settings(ImageMode::Require)).await else {
         return;
     };
-    let built = plain();
+    let built = sleeping_image();
     let name = registry.push(&built, "v1");
     let digest = format!("{}/some/app@{}", registry.authority, built.digest());
     cluster
@@ -299,6 +301,6 @@ async fn the_node_reports_its_images() {
         images.any(|image| image["sizeBytes"].as_u64() > Some(0))
     };
     cluster
-        .until("/api/v1/nodes/n1", "with the image", reported)
+        .wait_until("/api/v1/nodes/n1", "with the image", reported)
         .await;
 }

@@ -7,18 +7,18 @@ use allot_testing::wait::until_true;
 use serde_json::{Value, json};
 
 use super::harness::{Cluster, pod_path, shell, status, with};
-use super::hostile_driver::{driver, until_told, with_ids};
-use super::network::possible;
+use super::hostile_driver::{driver, prepare_response, wait_for_event_message};
+use super::network::can_create_pod_networks;
 
-/// A pair of interfaces of the host, which is removed at the end.
-struct Pair {
+/// A pair of virtual interfaces of the host, which is removed when it is dropped.
+struct VethPair {
     name: String,
     peer: String,
 }
 
-impl Pair {
-    /// `None`, with a word about it, where there are no such interfaces.
-    fn make(letter: char) -> Option<Self> {
+impl VethPair {
+    /// `None` if the interfaces cannot be created; this prints that the test is skipped.
+    fn create(letter: char) -> Option<Self> {
         let of = |end| format!("al{:x}{letter}{end}", std::process::id());
         let pair = Self {
             name: of("0"),
@@ -27,16 +27,16 @@ impl Pair {
         let (name, peer) = (&pair.name, &pair.peer);
         let made = ip(&format!("link add {name} type veth peer name {peer}"));
         if !made {
-            eprintln!("skipped: the program ip makes no interfaces here");
+            eprintln!("skipped: the program ip cannot create interfaces here");
         }
         made.then_some(pair)
     }
 }
 
-impl Drop for Pair {
+impl Drop for VethPair {
     fn drop(&mut self) {
         for name in [&self.name, &self.peer] {
-            if is_here(name) {
+            if exists_on_host(name) {
                 ip(&format!("link delete {name}"));
             }
         }
@@ -48,7 +48,7 @@ fn ip(arguments: &str) -> bool {
     ended.is_ok_and(|status| status.success())
 }
 
-fn is_here(interface: &str) -> bool {
+fn exists_on_host(interface: &str) -> bool {
     Path::new("/sys/class/net").join(interface).exists()
 }
 
@@ -88,10 +88,10 @@ const SHOW: &str =
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interface_of_a_device_is_moved_into_the_pod() {
     let mut cluster = Cluster::start().await;
-    if !possible(&cluster).await {
+    if !can_create_pod_networks(&cluster).await {
         return;
     }
-    let Some(pair) = Pair::make('a') else {
+    let Some(pair) = VethPair::create('a') else {
         return;
     };
     let name = &pair.name;
@@ -100,7 +100,7 @@ async fn an_interface_of_a_device_is_moved_into_the_pod() {
     let has_ipv6 = ip(&format!("address add 2001:db8::77/128 dev {name} nodad"));
     write_file(&cluster, name);
     let (hostile, _stop) = driver(&cluster).await;
-    *hostile.0.lock() = |uid| with_ids(uid, vec!["test.example.com/device=a".into()]);
+    *hostile.0.lock() = |uid| prepare_response(uid, vec!["test.example.com/device=a".into()]);
     // The first container restarts once.
     let first = format!("{SHOW}; [ -e /v/again ] && sleep 1000; touch /v/again");
     let second = format!("{SHOW}; sleep 1000");
@@ -119,14 +119,14 @@ async fn an_interface_of_a_device_is_moved_into_the_pod() {
         let ipv6 = "20010db8000000000000000000000077";
         assert_eq!(log.contains(ipv6), has_ipv6, "{log}");
     }
-    assert!(!is_here(name) && is_here(&pair.peer));
+    assert!(!exists_on_host(name) && exists_on_host(&pair.peer));
     // A container logs before the agent has written which one runs.
     let is_running = |pod: &Value, container, restarts| {
         let own = status(pod, container);
         own["restartCount"] == restarts && own["state"]["running"].is_object()
     };
     let running = cluster
-        .until(&pod_path("p"), "running", |pod| {
+        .wait_until(&pod_path("p"), "running", |pod| {
             is_running(pod, "first", 1) && is_running(pod, "second", 0)
         })
         .await;
@@ -137,7 +137,7 @@ async fn an_interface_of_a_device_is_moved_into_the_pod() {
     let script = container("c", "sleep 1000");
     pod(&cluster, "other", json!([script]), json!({})).await;
     let missing = format!("there is no network interface \"{name}\" on this node");
-    until_told(&cluster, "other", &missing).await;
+    wait_for_event_message(&cluster, "other", &missing).await;
     let adopted = cluster.get(&pod_path("p")).await;
     for container in ["first", "second"] {
         assert_eq!(
@@ -148,26 +148,26 @@ async fn an_interface_of_a_device_is_moved_into_the_pod() {
     // The kernel removes it with the network of the pod, and its peer.
     let path = format!("{}?gracePeriodSeconds=0", pod_path("p"));
     cluster.delete(&path).await;
-    until_true("the pair is gone", || !is_here(&pair.peer)).await;
-    assert!(!is_here(name) && !is_here("net1"));
+    until_true("the pair is gone", || !exists_on_host(&pair.peer)).await;
+    assert!(!exists_on_host(name) && !exists_on_host("net1"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_in_the_network_of_the_node_gets_no_interface() {
     let cluster = Cluster::start().await;
-    if !possible(&cluster).await {
+    if !can_create_pod_networks(&cluster).await {
         return;
     }
-    let Some(pair) = Pair::make('b') else {
+    let Some(pair) = VethPair::create('b') else {
         return;
     };
     write_file(&cluster, &pair.name);
     let (hostile, _stop) = driver(&cluster).await;
-    *hostile.0.lock() = |uid| with_ids(uid, vec!["test.example.com/device=a".into()]);
+    *hostile.0.lock() = |uid| prepare_response(uid, vec!["test.example.com/device=a".into()]);
     let containers = json!([container("c", "sleep 1000")]);
     pod(&cluster, "p", containers, json!({"hostNetwork": true})).await;
     let told =
         "network interfaces cannot be moved into the pod, because it has the network of the node";
-    until_told(&cluster, "p", told).await;
-    assert!(is_here(&pair.name));
+    wait_for_event_message(&cluster, "p", told).await;
+    assert!(exists_on_host(&pair.name));
 }

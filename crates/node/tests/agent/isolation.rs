@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use super::harness::{Cluster, isolated, pod_path, shell, status, with};
+use super::harness::{Cluster, has_isolation, pod_path, shell, status, with};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_volume_that_one_container_prepared_does_not_uncover_the_host_for_the_next() {
     let cluster = Cluster::start().await;
-    if !isolated(&cluster).await {
+    if !has_isolation(&cluster).await {
         return;
     }
     let volume = |path: &str| json!({"volumeMounts": [{"name": "v", "mountPath": path}]});
@@ -28,7 +28,7 @@ async fn a_volume_that_one_container_prepared_does_not_uncover_the_host_for_the_
         "volumes": [{"name": "v", "emptyDir": {}}],
     });
     cluster.pod("p", spec).await;
-    cluster.until_phase("p", "Succeeded").await;
+    cluster.wait_for_phase("p", "Succeeded").await;
     assert_eq!(cluster.log("p", "c", 0), "dev etc link up \n");
     for path in ["/allot-message", "/.allot-host"] {
         assert!(!std::path::Path::new(path).exists(), "{path}");
@@ -38,7 +38,7 @@ async fn a_volume_that_one_container_prepared_does_not_uncover_the_host_for_the_
 #[tokio::test(flavor = "multi_thread")]
 async fn the_user_of_a_container_is_in_its_status() {
     let mut cluster = Cluster::start().await;
-    if !isolated(&cluster).await {
+    if !has_isolation(&cluster).await {
         return;
     }
     let mut context = json!({"runAsUser": 1234, "runAsGroup": 55});
@@ -52,14 +52,14 @@ async fn the_user_of_a_container_is_in_its_status() {
         "containers": [shell("sleep 1000")]});
     cluster.pod("p", spec).await;
     let user = json!({"linux": {"uid": 1234, "gid": 55, "supplementalGroups": groups}});
-    let pod = cluster.until_phase("p", "Running").await;
+    let pod = cluster.wait_for_phase("p", "Running").await;
     assert_eq!(status(&pod, "c")["user"], user);
     // The next agent reports it, too.
     cluster.stop_agent().await;
     cluster.start_agent().await;
     let spec = json!({"restartPolicy": "Never", "containers": [shell("true")]});
     cluster.pod("later", spec).await;
-    let pod = cluster.until_phase("later", "Succeeded").await;
+    let pod = cluster.wait_for_phase("later", "Succeeded").await;
     assert_eq!(status(&pod, "c")["user"]["linux"]["uid"], 0);
     let pod = cluster.get(&pod_path("p")).await;
     assert_eq!(status(&pod, "c")["user"], user);
@@ -85,7 +85,7 @@ async fn a_container_leaves_processes_to_others() {
     let script = "cat /sys/fs/cgroup/pids/pids.max /sys/fs/cgroup/pids.max 2>/dev/null; cat /proc/sys/kernel/pid_max";
     let spec = json!({"restartPolicy": "Never", "containers": [shell(script)]});
     cluster.pod("p", spec).await;
-    cluster.until_phase("p", "Succeeded").await;
+    cluster.wait_for_phase("p", "Succeeded").await;
     let log = cluster.log("p", "c", 0);
     if log.lines().any(|line| line == "max") {
         eprintln!("skipped: no limit for processes can be set");
@@ -102,7 +102,7 @@ async fn directories_of_containers_are_private() {
     let cluster = Cluster::start().await;
     let spec = json!({"restartPolicy": "Never", "containers": [shell("true")]});
     cluster.pod("p", spec).await;
-    cluster.until_phase("p", "Succeeded").await;
+    cluster.wait_for_phase("p", "Succeeded").await;
     for name in ["containers", "logs", "pods"] {
         let found = std::fs::metadata(cluster.root().join(name)).unwrap();
         assert_eq!(found.permissions().mode() & 0o007, 0, "{name}");
@@ -116,7 +116,7 @@ async fn root_is_refused_where_the_pod_does_not_want_it() {
     container["securityContext"] = json!({"runAsNonRoot": true});
     cluster.pod("p", json!({"containers": [container]})).await;
     let pod = cluster
-        .until(&pod_path("p"), "refused", |pod| {
+        .wait_until(&pod_path("p"), "refused", |pod| {
             status(pod, "c")["state"]["waiting"]["reason"] == "CreateContainerConfigError"
         })
         .await;
@@ -130,7 +130,7 @@ async fn root_is_refused_where_the_pod_does_not_want_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn links_out_of_a_volume_are_no_sub_paths() {
     let cluster = Cluster::start().await;
-    if !isolated(&cluster).await {
+    if !has_isolation(&cluster).await {
         return;
     }
     let volume = |more: serde_json::Value| {
@@ -147,7 +147,7 @@ async fn links_out_of_a_volume_are_no_sub_paths() {
         "volumes": [{"name": "v", "emptyDir": {}}],
     });
     cluster.pod("p", spec).await;
-    let message = cluster.until_event("p", "Failed").await;
+    let message = cluster.wait_for_event("p", "Failed").await;
     assert!(
         message.contains("failed to prepare subPath for volumeMount \"v\" of container \"c\""),
         "{message}"
@@ -162,15 +162,18 @@ async fn pods_with_forbidden_kernel_parameters_fail() {
         let spec = json!({"containers": [shell("sleep 1000")],
             "securityContext": {"sysctls": [{"name": name, "value": "1"}]}});
         cluster.pod(pod, spec).await;
-        let failed = cluster.until_phase(pod, "Failed").await;
+        let failed = cluster.wait_for_phase(pod, "Failed").await;
         assert_eq!(failed["status"]["reason"], "SysctlForbidden");
         let message = format!("forbidden sysctl: {name:?} not allowlisted");
         let expected = format!("Pod was rejected: {message}");
         assert_eq!(failed["status"]["message"], expected);
-        assert_eq!(cluster.until_event(pod, "SysctlForbidden").await, message);
+        assert_eq!(
+            cluster.wait_for_event(pod, "SysctlForbidden").await,
+            message
+        );
     }
     let spec = json!({"os": {"name": "windows"}, "containers": [shell("sleep 1000")]});
     cluster.pod("windows", spec).await;
-    let failed = cluster.until_phase("windows", "Failed").await;
+    let failed = cluster.wait_for_phase("windows", "Failed").await;
     assert_eq!(failed["status"]["reason"], "PodOSNotSupported");
 }

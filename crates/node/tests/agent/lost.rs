@@ -1,4 +1,4 @@
-//! Claims that an agent has to find again: of pods that ended while it or the driver was away, and after its checkpoint was lost.
+//! Claims that a restarted agent must unprepare: of pods that ended while the agent or the driver did not run, and after the checkpoint was lost.
 
 use std::path::Path;
 
@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::harness::{Cluster, pod_path, shell, status, with};
 
-/// A pod with a claim, whose container ends well as soon as there is a file.
-fn until_file(claim: &str, directory: &Path) -> Value {
+/// The spec of a pod with a claim, whose container succeeds as soon as the file `go` exists in a directory.
+fn pod_until_file(claim: &str, directory: &Path) -> Value {
     let path = directory.to_str().expect("a path");
     let script = format!("until [ -e {path}/go ]; do sleep 0.05; done");
     let more = json!({
@@ -23,7 +23,8 @@ fn until_file(claim: &str, directory: &Path) -> Value {
     })
 }
 
-async fn until_exit(cluster: &Cluster, pod: &Value) {
+/// Waits until the shim has recorded the exit of the container.
+async fn wait_for_exit(cluster: &Cluster, pod: &Value) {
     let id = status(pod, "c")["containerID"].as_str().expect("an id");
     let (_, id) = id.rsplit_once('/').expect("an id");
     let exit = cluster.root().join("containers").join(id).join("exit.json");
@@ -33,26 +34,26 @@ async fn until_exit(cluster: &Cluster, pod: &Value) {
     .await;
 }
 
-/// The pod was reported as Completed when the agent ended, and its claim never given back: another pod got the device.
+/// The pod was reported as Completed when the agent ended, and its claim was never unprepared: another pod got the device.
 #[tokio::test(flavor = "multi_thread")]
 async fn regression_a_pod_is_not_over_before_its_claim_is_given_back() {
     let mut cluster = Cluster::start().await;
     let directory = tempfile::tempdir().expect("a directory");
     let (plugin, _) = cluster.driver().await;
     cluster.claim("claim", "a").await;
-    let spec = until_file("claim", directory.path());
+    let spec = pod_until_file("claim", directory.path());
     let uid = cluster.pod("p", spec).await;
     cluster.reserve("claim", "p", &uid).await;
-    let pod = cluster.until_phase("p", "Running").await;
+    let pod = cluster.wait_for_phase("p", "Running").await;
     // The driver is away when the pod ends, and the agent is asked to end.
     plugin.stop().await;
     std::fs::write(directory.path().join("go"), "").expect("a file");
-    until_exit(&cluster, &pod).await;
+    wait_for_exit(&cluster, &pod).await;
     // Only the agent's log said what the pod waited for.
     let events = "/api/v1/namespaces/default/events";
     let told = "Failed to unprepare dynamic resources: ";
     cluster
-        .until(events, "reported", |events| {
+        .wait_until(events, "reported", |events| {
             events.to_string().contains(told)
         })
         .await;
@@ -62,7 +63,7 @@ async fn regression_a_pod_is_not_over_before_its_claim_is_given_back() {
     assert!(cluster.checkpoint().contains("claim\\\""));
     cluster.start_agent().await;
     let (_plugin, calls) = cluster.driver().await;
-    cluster.until_phase("p", "Succeeded").await;
+    cluster.wait_for_phase("p", "Succeeded").await;
     let log = calls.log.lock().expect("a log").clone();
     assert_eq!(
         log.last().map(String::as_str),
@@ -79,26 +80,24 @@ async fn regression_claims_are_given_back_although_the_checkpoint_was_lost() {
     let (_plugin, calls) = cluster.driver().await;
     for (claim, device) in [("stays", "a"), ("goes", "b")] {
         cluster.claim(claim, device).await;
-        let spec = until_file(claim, directory.path());
+        let spec = pod_until_file(claim, directory.path());
         let uid = cluster.pod(claim, spec).await;
         cluster.reserve(claim, claim, &uid).await;
-        cluster.until_phase(claim, "Running").await;
+        cluster.wait_for_phase(claim, "Running").await;
     }
     cluster.stop_agent().await;
     cluster.delete(&pod_path("goes")).await;
     std::fs::write(cluster.root().join("dra_manager_state"), "").expect("a file");
     calls.log.lock().expect("a log").clear();
     cluster.start_agent().await;
-    cluster
-        .until(&pod_path("goes"), "gone", Value::is_null)
-        .await;
+    cluster.wait_until_gone("goes").await;
     let logged = |line: &str| {
         let log = calls.log.lock().expect("a log");
         log.iter().any(|it| it == line)
     };
     assert!(logged("unprepare default/goes"), "{:?}", calls.log);
     cluster
-        .until("/api/v1/namespaces/default/events", "told", |events| {
+        .wait_until("/api/v1/namespaces/default/events", "told", |events| {
             events.to_string().contains("CheckpointDamaged")
         })
         .await;
@@ -111,7 +110,7 @@ async fn regression_claims_are_given_back_although_the_checkpoint_was_lost() {
     assert_eq!(status(&pod, "c")["restartCount"], 0, "{pod}");
     assert!(status(&pod, "c")["state"]["running"].is_object(), "{pod}");
     std::fs::write(directory.path().join("go"), "").expect("a file");
-    cluster.until_phase("stays", "Succeeded").await;
+    cluster.wait_for_phase("stays", "Succeeded").await;
     assert!(logged("unprepare default/stays"), "{:?}", calls.log);
 }
 
@@ -121,7 +120,7 @@ async fn regression_a_deleted_pod_writes_nothing_to_its_successor() {
     let mut cluster = Cluster::start().await;
     let spec = json!({"restartPolicy": "Never", "containers": [shell("sleep 1000")]});
     cluster.pod("p", spec.clone()).await;
-    let first = cluster.until_phase("p", "Running").await;
+    let first = cluster.wait_for_phase("p", "Running").await;
     let id = |pod: &Value| {
         let id = status(pod, "c")["containerID"].as_str();
         id.unwrap_or_default().to_owned()
@@ -136,7 +135,7 @@ async fn regression_a_deleted_pod_writes_nothing_to_its_successor() {
     deleted.await.expect("deleted");
     let uid = cluster.pod("p", spec).await;
     cluster.start_agent().await;
-    cluster.until_phase("p", "Running").await;
+    cluster.wait_for_phase("p", "Running").await;
     until_true("the first container is gone", || !directory.exists()).await;
     // The API server refuses what an agent without this would send.
     let uid_of_first = &first["metadata"]["uid"];

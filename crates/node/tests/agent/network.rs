@@ -1,4 +1,4 @@
-//! Networks of pods by plugins: by a script that notes how it was called, and by the real ones on a bridge.
+//! Pod networks by CNI plugins: by a script that records its calls, and by the real plugins on a bridge.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, TcpStream};
@@ -10,9 +10,9 @@ use allot_node::{Bridge, NetworkSettings, PodNetwork, Ranges};
 use allot_testing::wait::{until, until_true};
 use serde_json::{Value, json};
 
-use super::harness::{Cluster, isolated, pod_path, shell, status};
+use super::harness::{Cluster, has_isolation, pod_path, shell, status};
 
-/// A network of one plugin, which gives every pod this address.
+/// The address that the plugin of the tests assigns to every pod.
 pub(super) const ADDRESS: &str = "10.255.1.7";
 
 pub(super) struct Plugin {
@@ -52,7 +52,8 @@ impl Plugin {
         std::fs::write(self.path("net.d/10-net.conflist"), text).expect("written");
     }
 
-    fn mark(&self, name: &str) {
+    /// Creates a file that changes the behaviour of the plugin.
+    fn touch(&self, name: &str) {
         std::fs::write(self.path(name), "").expect("written");
     }
 
@@ -65,13 +66,13 @@ impl Plugin {
         }
     }
 
-    /// The commands that it got.
+    /// The CNI commands that the plugin received.
     fn calls(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.path("calls")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
 
-    async fn until_calls(&self, expected: &[&str]) {
+    async fn wait_for_calls(&self, expected: &[&str]) {
         until(&format!("calls are {expected:?}"), || async {
             let calls = self.calls();
             if calls == expected {
@@ -84,13 +85,13 @@ impl Plugin {
     }
 }
 
-/// Whether pods can have networks here, with a word about it if not.
-pub(super) async fn possible(cluster: &Cluster) -> bool {
+/// Whether the agent can create networks for pods on this machine; otherwise prints that the test is skipped.
+pub(super) async fn can_create_pod_networks(cluster: &Cluster) -> bool {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: networks of pods need root");
         return false;
     }
-    isolated(cluster).await
+    has_isolation(cluster).await
 }
 
 fn condition(node: &Value, kind: &str) -> Value {
@@ -99,11 +100,7 @@ fn condition(node: &Value, kind: &str) -> Value {
     found.cloned().unwrap_or_default()
 }
 
-async fn until_gone(cluster: &Cluster, pod: &str) {
-    cluster.until(&pod_path(pod), "gone", Value::is_null).await;
-}
-
-/// Records of networks of pods on the node.
+/// The number of attachments that the node has recorded.
 fn records(cluster: &Cluster) -> usize {
     std::fs::read_dir(cluster.root().join("cni/pods")).map_or(0, Iterator::count)
 }
@@ -122,7 +119,7 @@ fn namespaces(cluster: &Cluster) -> usize {
 async fn a_pod_has_the_network_that_a_plugin_gave_it() {
     let plugin = Plugin::new();
     let mut cluster = Cluster::with_network(plugin.settings()).await;
-    if !possible(&cluster).await {
+    if !can_create_pod_networks(&cluster).await {
         return;
     }
     let node = cluster.get("/api/v1/nodes/n1").await;
@@ -135,11 +132,11 @@ async fn a_pod_has_the_network_that_a_plugin_gave_it() {
     cluster.pod("p", json!({"containers": [container]})).await;
     let host = json!({"hostNetwork": true, "containers": [of_host]});
     cluster.pod("h", host).await;
-    let pod = cluster.until_phase("p", "Running").await;
+    let pod = cluster.wait_for_phase("p", "Running").await;
     assert_eq!(pod["status"]["podIP"], ADDRESS);
     assert_eq!(pod["status"]["podIPs"], json!([{"ip": ADDRESS}]));
     assert_eq!(pod["status"]["hostIP"], "127.0.0.1");
-    let host = cluster.until_phase("h", "Running").await;
+    let host = cluster.wait_for_phase("h", "Running").await;
     assert_eq!(host["status"]["podIP"], "127.0.0.1");
     until_true("the pod has said all", || {
         cluster.log("p", "c", 0).ends_with(&format!("{ADDRESS}\n"))
@@ -157,20 +154,20 @@ async fn a_pod_has_the_network_that_a_plugin_gave_it() {
             "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=p;K8S_POD_INFRA_CONTAINER_ID={uid};K8S_POD_UID={uid}"
         )
     );
-    plugin.until_calls(&["ADD"]).await;
+    plugin.wait_for_calls(&["ADD"]).await;
     assert_eq!((records(&cluster), namespaces(&cluster)), (1, 1));
 
     // The next agent takes the pod over as it is.
     cluster.stop_agent().await;
     cluster.start_agent().await;
-    plugin.until_calls(&["ADD", "CHECK"]).await;
+    plugin.wait_for_calls(&["ADD", "CHECK"]).await;
     let pod = cluster.get(&pod_path("p")).await;
     assert_eq!(pod["status"]["podIP"], ADDRESS);
     assert_eq!(status(&pod, "c")["restartCount"], 0);
 
     let path = format!("{}?gracePeriodSeconds=1", pod_path("p"));
     cluster.delete(&path).await;
-    until_gone(&cluster, "p").await;
+    cluster.wait_until_gone("p").await;
     assert_eq!(plugin.calls(), ["ADD", "CHECK", "DEL"]);
     let input = std::fs::read_to_string(plugin.path("input.DEL")).expect("called");
     let input: Value = serde_json::from_str(&input).expect("JSON");
@@ -182,14 +179,14 @@ async fn a_pod_has_the_network_that_a_plugin_gave_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_plugin_refuses_is_an_event_and_leaves_nothing() {
     let plugin = Plugin::new();
-    plugin.mark("refuse");
+    plugin.touch("refuse");
     let cluster = Cluster::with_network(plugin.settings()).await;
-    if !possible(&cluster).await {
+    if !can_create_pod_networks(&cluster).await {
         return;
     }
     let spec = json!({"containers": [shell("sleep 1000")]});
     let uid = cluster.pod("p", spec).await;
-    let message = cluster.until_event("p", "FailedCreatePodSandBox").await;
+    let message = cluster.wait_for_event("p", "FailedCreatePodSandBox").await;
     assert_eq!(
         message,
         format!(
@@ -198,7 +195,7 @@ async fn what_a_plugin_refuses_is_an_event_and_leaves_nothing() {
         )
     );
     std::fs::remove_file(plugin.path("refuse")).expect("removed");
-    let pod = cluster.until_phase("p", "Running").await;
+    let pod = cluster.wait_for_phase("p", "Running").await;
     assert_eq!(pod["status"]["podIP"], ADDRESS);
     let calls = plugin.calls();
     // Every attempt was undone before the next.
@@ -210,19 +207,19 @@ async fn what_a_plugin_refuses_is_an_event_and_leaves_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_plugin_did_for_an_agent_that_ended_is_undone() {
     let plugin = Plugin::new();
-    plugin.mark("hang");
+    plugin.touch("hang");
     let mut cluster = Cluster::with_network(plugin.settings()).await;
-    if !possible(&cluster).await {
+    if !can_create_pod_networks(&cluster).await {
         return;
     }
     let spec = || json!({"containers": [shell("sleep 1000")]});
     cluster.pod("p", spec()).await;
-    plugin.until_calls(&["ADD"]).await;
+    plugin.wait_for_calls(&["ADD"]).await;
     assert_eq!(records(&cluster), 1, "it is recorded before it is asked");
     cluster.stop_agent().await;
     std::fs::remove_file(plugin.path("hang")).expect("removed");
     cluster.start_agent().await;
-    cluster.until_phase("p", "Running").await;
+    cluster.wait_for_phase("p", "Running").await;
     assert_eq!(plugin.calls(), ["ADD", "DEL", "ADD"]);
 
     // A pod that is deleted while no agent runs, with a record that cannot be read.
@@ -234,7 +231,7 @@ async fn what_a_plugin_did_for_an_agent_that_ended_is_undone() {
     let path = format!("{}?gracePeriodSeconds=0", pod_path("p"));
     cluster.delete(&path).await;
     cluster.start_agent().await;
-    plugin.until_calls(&["ADD", "DEL", "ADD", "DEL"]).await;
+    plugin.wait_for_calls(&["ADD", "DEL", "ADD", "DEL"]).await;
     until_true("nothing is left", || {
         (records(&cluster), namespaces(&cluster)) == (0, 0)
     })
@@ -245,12 +242,12 @@ async fn what_a_plugin_did_for_an_agent_that_ended_is_undone() {
 async fn a_configuration_at_fault_is_told_by_the_node() {
     let plugin = Plugin::new();
     let cluster = Cluster::with_network(plugin.settings()).await;
-    if !possible(&cluster).await {
+    if !can_create_pod_networks(&cluster).await {
         return;
     }
     plugin.configure("{");
     let node = cluster
-        .until("/api/v1/nodes/n1", "not ready", |node| {
+        .wait_until("/api/v1/nodes/n1", "not ready", |node| {
             condition(node, "Ready")["status"] == "False"
         })
         .await;
@@ -267,7 +264,7 @@ async fn a_configuration_at_fault_is_told_by_the_node() {
     let container = shell("sleep 1000");
     let spec = json!({"containers": [container]});
     cluster.pod("p", spec.clone()).await;
-    let message = cluster.until_event("p", "NetworkNotReady").await;
+    let message = cluster.wait_for_event("p", "NetworkNotReady").await;
     assert!(
         message.starts_with(&format!("network is not ready: {expected}")),
         "{message}"
@@ -276,11 +273,11 @@ async fn a_configuration_at_fault_is_told_by_the_node() {
     let mut host = spec;
     host["hostNetwork"] = json!(true);
     cluster.pod("h", host).await;
-    cluster.until_phase("h", "Running").await;
+    cluster.wait_for_phase("h", "Running").await;
     plugin.configure(r#"{"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "fake"}]}"#);
-    cluster.until_phase("p", "Running").await;
+    cluster.wait_for_phase("p", "Running").await;
     cluster
-        .until("/api/v1/nodes/n1", "ready", |node| {
+        .wait_until("/api/v1/nodes/n1", "ready", |node| {
             condition(node, "Ready")["status"] == "True"
         })
         .await;
@@ -301,12 +298,12 @@ async fn without_a_configuration_pods_share_the_network_of_the_host() {
     assert_eq!(network["reason"], "HostNetwork");
     let text = network["message"].as_str().expect("a message");
     assert!(text.contains("there is no CNI configuration in "), "{text}");
-    if !possible(&cluster).await {
+    if !can_create_pod_networks(&cluster).await {
         return;
     }
     let spec = json!({"containers": [shell("sleep 1000")]});
     cluster.pod("p", spec).await;
-    let pod = cluster.until_phase("p", "Running").await;
+    let pod = cluster.wait_for_phase("p", "Running").await;
     assert_eq!(pod["status"]["podIP"], "127.0.0.1");
 
     // A pod that runs stays in the network that it has; the next one gets its own.
@@ -316,7 +313,7 @@ async fn without_a_configuration_pods_share_the_network_of_the_host() {
     cluster.start_agent().await;
     let spec = json!({"containers": [shell("sleep 1000")]});
     cluster.pod("q", spec).await;
-    let pod = cluster.until_phase("q", "Running").await;
+    let pod = cluster.wait_for_phase("q", "Running").await;
     assert_eq!(pod["status"]["podIP"], ADDRESS);
     assert_eq!(
         cluster.get(&pod_path("p")).await["status"]["podIP"],
@@ -325,9 +322,9 @@ async fn without_a_configuration_pods_share_the_network_of_the_host() {
     for pod in ["p", "q"] {
         let path = format!("{}?gracePeriodSeconds=1", pod_path(pod));
         cluster.delete(&path).await;
-        until_gone(&cluster, pod).await;
+        cluster.wait_until_gone(pod).await;
     }
-    plugin.until_calls(&["ADD", "DEL"]).await;
+    plugin.wait_for_calls(&["ADD", "DEL"]).await;
 }
 
 /// A bridge that is removed with its test.
@@ -375,7 +372,7 @@ async fn pods_on_a_bridge_reach_each_other_and_leave_nothing() {
     let mut config = allot_node::Config::new("n1", &root);
     bridge.0.equip(0, &mut config).expect("files");
     let cluster = Cluster::with_network(config.network.clone()).await;
-    if !possible(&cluster).await {
+    if !can_create_pod_networks(&cluster).await {
         return;
     }
     let node = cluster.get("/api/v1/nodes/n1").await;
@@ -395,7 +392,9 @@ async fn pods_on_a_bridge_reach_each_other_and_leave_nothing() {
     server["livenessProbe"] = json!({"tcpSocket": {"port": 8000}, "initialDelaySeconds": 30});
     cluster.pod("server", json!({"containers": [server]})).await;
     let ready = |pod: &Value| status(pod, "c")["ready"] == true;
-    let pod = cluster.until(&pod_path("server"), "ready", ready).await;
+    let pod = cluster
+        .wait_until(&pod_path("server"), "ready", ready)
+        .await;
     let ip: IpAddr = pod["status"]["podIP"]
         .as_str()
         .and_then(|ip| ip.parse().ok())
@@ -414,7 +413,7 @@ async fn pods_on_a_bridge_reach_each_other_and_leave_nothing() {
     let container = json!({"name": "c", "image": "none", "command": ["python3", "-c", ask]});
     let client = json!({"restartPolicy": "Never", "containers": [container]});
     cluster.pod("client", client).await;
-    let ended = cluster.until_phase("client", "Succeeded").await;
+    let ended = cluster.wait_for_phase("client", "Succeeded").await;
     assert_eq!(cluster.log("client", "c", 0), "hello\n\n");
     assert_ne!(ended["status"]["podIP"], pod["status"]["podIP"]);
     assert!(
@@ -426,7 +425,7 @@ async fn pods_on_a_bridge_reach_each_other_and_leave_nothing() {
     for pod in ["server", "client"] {
         let path = format!("{}?gracePeriodSeconds=1", pod_path(pod));
         cluster.delete(&path).await;
-        until_gone(&cluster, pod).await;
+        cluster.wait_until_gone(pod).await;
     }
     assert_eq!((records(&cluster), namespaces(&cluster)), (0, 0));
     let name = node["spec"]["podCIDR"].as_str().expect("a network");
@@ -461,7 +460,7 @@ async fn pods_on_a_bridge_have_addresses_of_both_families() {
     let mut config = allot_node::Config::new("n1", directory.path().join("n"));
     bridge.0.equip(0, &mut config).expect("files");
     let cluster = Cluster::with_network(config.network.clone()).await;
-    if !possible(&cluster).await {
+    if !can_create_pod_networks(&cluster).await {
         return;
     }
     let node = cluster.get("/api/v1/nodes/n1").await;
@@ -470,7 +469,7 @@ async fn pods_on_a_bridge_have_addresses_of_both_families() {
     assert_eq!(cidrs[1], network.replace("/48", "/64"));
     let show = "cat /proc/net/if_inet6 /etc/hosts; exec sleep 1000";
     cluster.pod("p", json!({"containers": [shell(show)]})).await;
-    let pod = cluster.until_phase("p", "Running").await;
+    let pod = cluster.wait_for_phase("p", "Running").await;
     let ips = &pod["status"]["podIPs"];
     assert_eq!(pod["status"]["podIP"], ips[0]["ip"]);
     let of = |index: usize| ips[index]["ip"].as_str().and_then(|ip| ip.parse().ok());
@@ -493,6 +492,6 @@ async fn pods_on_a_bridge_have_addresses_of_both_families() {
     }
     let path = format!("{}?gracePeriodSeconds=1", pod_path("p"));
     cluster.delete(&path).await;
-    until_gone(&cluster, "p").await;
+    cluster.wait_until_gone("p").await;
     assert_eq!((records(&cluster), namespaces(&cluster)), (0, 0));
 }

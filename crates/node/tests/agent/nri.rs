@@ -1,4 +1,4 @@
-//! NRI plugins and real containers: a plugin of these tests adjusts a pod, and is told its life.
+//! NRI plugins and real containers: a test plugin adjusts a pod and receives the events of its life cycle.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,19 +14,19 @@ use allot_protos::nri::{
 use allot_protos::ttrpc::{Request, Response};
 use allot_testing::wait::{until, until_true};
 use prost::Message;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use super::harness::{Cluster, isolated, pod_path, shell, status};
+use super::harness::{Cluster, has_isolation, pod_path, shell, status};
 use super::network::{ADDRESS, Plugin as Network};
 use super::resize::enforces_limits;
 
 const SOCKET: &str = "nri/nri.sock";
 
-/// What the plugin was told.
+/// What the plugin received.
 #[derive(Debug, Default)]
-struct Told {
+struct Received {
     /// Methods, with the pod if the request has one.
     calls: Vec<String>,
     pods: BTreeMap<String, PodSandbox>,
@@ -36,15 +36,15 @@ struct Told {
     exit_code: Option<i32>,
 }
 
-/// How it adjusts containers.
+/// The adjustments that the plugin requests.
 #[derive(Clone, Default)]
-struct Wanted {
+struct Adjustments {
     directory: PathBuf,
     cpus: String,
 }
 
-/// A plugin of these tests, until its connection ends.
-async fn plugin(socket: PathBuf, wanted: Wanted, told: Arc<Mutex<Told>>) {
+/// Runs the test plugin until its connection ends.
+async fn plugin(socket: PathBuf, adjustments: Adjustments, received: Arc<Mutex<Received>>) {
     // The agent may have ended at this moment.
     let Ok(mut stream) = UnixStream::connect(socket).await else {
         return;
@@ -60,8 +60,8 @@ async fn plugin(socket: PathBuf, wanted: Wanted, told: Arc<Mutex<Told>>) {
         payload: register.encode_to_vec(),
         ..Request::default()
     };
-    say(&mut stream, 2, 1, 1, &request.encode_to_vec()).await;
-    let mut said = Vec::new();
+    send_frame(&mut stream, 2, 1, 1, &request.encode_to_vec()).await;
+    let mut buffer = Vec::new();
     loop {
         let mut header = [0; 8];
         if stream.read_exact(&mut header).await.is_err() {
@@ -77,17 +77,21 @@ async fn plugin(socket: PathBuf, wanted: Wanted, told: Arc<Mutex<Told>>) {
         if number(0, &header) != 1 {
             continue;
         }
-        said.extend(part);
-        while said.len() >= 10 && said.len() >= 10 + number(0, &said) as usize {
-            let rest = said.split_off(10 + number(0, &said) as usize);
-            let message = std::mem::replace(&mut said, rest);
+        buffer.extend(part);
+        while buffer.len() >= 10 && buffer.len() >= 10 + number(0, &buffer) as usize {
+            let rest = buffer.split_off(10 + number(0, &buffer) as usize);
+            let message = std::mem::replace(&mut buffer, rest);
             let request = Request::decode(&message[10..]).expect("a request");
-            let payload = answer(&request, &wanted, &mut told.lock().expect("no panic"));
+            let payload = answer(
+                &request,
+                &adjustments,
+                &mut received.lock().expect("no panic"),
+            );
             let response = Response {
                 status: None,
                 payload,
             };
-            say(
+            send_frame(
                 &mut stream,
                 1,
                 number(4, &message),
@@ -99,7 +103,13 @@ async fn plugin(socket: PathBuf, wanted: Wanted, told: Arc<Mutex<Told>>) {
     }
 }
 
-async fn say(stream: &mut UnixStream, conversation: u32, call: u32, kind: u8, content: &[u8]) {
+async fn send_frame(
+    stream: &mut UnixStream,
+    conversation: u32,
+    call: u32,
+    kind: u8,
+    content: &[u8],
+) {
     let length = u32::try_from(content.len()).expect("short");
     let mut frame = conversation.to_be_bytes().to_vec();
     frame.extend((length + 10).to_be_bytes());
@@ -111,39 +121,41 @@ async fn say(stream: &mut UnixStream, conversation: u32, call: u32, kind: u8, co
     let _ = stream.write_all(&frame).await;
 }
 
-fn answer(request: &Request, wanted: &Wanted, told: &mut Told) -> Vec<u8> {
+fn answer(request: &Request, adjustments: &Adjustments, received: &mut Received) -> Vec<u8> {
     let payload = &*request.payload;
     if request.method == "Configure" {
         return Vec::new();
     }
     if request.method == "Synchronize" {
         let all = SynchronizeRequest::decode(payload).expect("a request");
-        told.containers = all.containers;
-        told.pods = all
+        received.containers = all.containers;
+        received.pods = all
             .pods
             .into_iter()
             .map(|pod| (pod.name.clone(), pod))
             .collect();
-        told.calls.push("Synchronize".to_owned());
+        received.calls.push("Synchronize".to_owned());
         return SynchronizeResponse::default().encode_to_vec();
     }
     // The pod is the first field of all others.
     let of_all = CreateContainerRequest::decode(payload).unwrap_or_default();
     let pod = of_all.pod.unwrap_or_default();
-    told.calls.push(format!("{} {}", request.method, pod.name));
+    received
+        .calls
+        .push(format!("{} {}", request.method, pod.name));
     match request.method.as_str() {
         "RunPodSandbox" => {
-            told.pods.insert(pod.name.clone(), pod);
+            received.pods.insert(pod.name.clone(), pod);
         }
-        "StopPodSandbox" => told.network_at_the_end = Some(network(&pod).exists()),
+        "StopPodSandbox" => received.network_at_the_end = Some(network(&pod).exists()),
         "StopContainer" => {
             let request = StopContainerRequest::decode(payload).expect("a request");
-            told.exit_code = request.container.map(|it| it.exit_code);
+            received.exit_code = request.container.map(|it| it.exit_code);
         }
-        "PostStartContainer" => told.containers.extend(of_all.container),
+        "PostStartContainer" => received.containers.extend(of_all.container),
         "CreateContainer" => {
             let answer = CreateContainerResponse {
-                adjust: Some(adjustment(&pod, wanted)),
+                adjust: Some(adjustment(&pod, adjustments)),
                 ..CreateContainerResponse::default()
             };
             return answer.encode_to_vec();
@@ -153,9 +165,9 @@ fn answer(request: &Request, wanted: &Wanted, told: &mut Told) -> Vec<u8> {
     Vec::new()
 }
 
-fn adjustment(pod: &PodSandbox, wanted: &Wanted) -> ContainerAdjustment {
+fn adjustment(pod: &PodSandbox, adjustments: &Adjustments) -> ContainerAdjustment {
     let cpu = LinuxCpu {
-        cpus: wanted.cpus.clone(),
+        cpus: adjustments.cpus.clone(),
         ..LinuxCpu::default()
     };
     ContainerAdjustment {
@@ -166,7 +178,7 @@ fn adjustment(pod: &PodSandbox, wanted: &Wanted) -> ContainerAdjustment {
         mounts: vec![Mount {
             destination: "/adjusted".to_owned(),
             r#type: "bind".to_owned(),
-            source: wanted.directory.to_string_lossy().into_owned(),
+            source: adjustments.directory.to_string_lossy().into_owned(),
             options: vec!["rbind".to_owned(), "ro".to_owned()],
         }],
         linux: Some(LinuxContainerAdjustment {
@@ -203,28 +215,31 @@ fn with_socket(config: &mut Config) {
 }
 
 /// Starts the plugin again whenever its connection ends, as programs with upstream's stub do.
-fn connect(root: &Path, wanted: Wanted) -> (Arc<Mutex<Told>>, tokio::task::JoinHandle<()>) {
-    let told = Arc::new(Mutex::new(Told::default()));
+fn connect(
+    root: &Path,
+    adjustments: Adjustments,
+) -> (Arc<Mutex<Received>>, tokio::task::JoinHandle<()>) {
+    let received = Arc::new(Mutex::new(Received::default()));
     let task = tokio::spawn({
-        let (socket, told) = (root.join(SOCKET), Arc::clone(&told));
+        let (socket, received) = (root.join(SOCKET), Arc::clone(&received));
         async move {
             loop {
                 until_true("the socket is there", || {
                     std::os::unix::net::UnixStream::connect(&socket).is_ok()
                 })
                 .await;
-                plugin(socket.clone(), wanted.clone(), Arc::clone(&told)).await;
+                plugin(socket.clone(), adjustments.clone(), Arc::clone(&received)).await;
             }
         }
     });
-    (told, task)
+    (received, task)
 }
 
-async fn until_told(told: &Arc<Mutex<Told>>, what: &str, count: usize) {
-    until(&format!("{what} is told"), || async {
-        let calls = told.lock().expect("no panic").calls.clone();
+async fn wait_for_call(received: &Arc<Mutex<Received>>, what: &str, count: usize) {
+    until(&format!("the plugin received {what}"), || async {
+        let calls = received.lock().expect("no panic").calls.clone();
         match calls.iter().filter(|call| *call == what).count() {
-            // A plugin that was away for a moment is told again.
+            // A plugin that reconnected receives some events again.
             found if found >= count => Ok(()),
             _ => Err(calls),
         }
@@ -236,7 +251,7 @@ async fn until_told(told: &Arc<Mutex<Told>>, what: &str, count: usize) {
 async fn a_plugin_adjusts_containers_and_follows_their_life() {
     let net = Network::new();
     let mut cluster = Cluster::with_network(net.settings()).await;
-    if !super::network::possible(&cluster).await {
+    if !super::network::can_create_pod_networks(&cluster).await {
         return;
     }
     cluster.stop_agent().await;
@@ -245,19 +260,19 @@ async fn a_plugin_adjusts_containers_and_follows_their_life() {
     let shared = tempfile::tempdir().expect("a directory");
     std::fs::write(shared.path().join("file"), "shared\n").expect("written");
     let limited = enforces_limits(&cluster).await;
-    let wanted = Wanted {
+    let adjustments = Adjustments {
         directory: shared.path().to_owned(),
         cpus: if limited { "0" } else { "" }.to_owned(),
     };
-    let (told, task) = connect(cluster.root(), wanted);
-    until_told(&told, "Synchronize", 1).await;
+    let (received, task) = connect(cluster.root(), adjustments);
+    wait_for_call(&received, "Synchronize", 1).await;
 
     let script = "echo $ADJUSTED; cat /adjusted/file; echo x > /dev/adjusted && echo device; \
         grep Cpus_allowed_list /proc/self/status; sleep 1000";
     let uid = cluster
         .pod("p", json!({"containers": [shell(script)]}))
         .await;
-    cluster.until_phase("p", "Running").await;
+    cluster.wait_for_phase("p", "Running").await;
     until_true("the pod has said all", || {
         cluster.log("p", "c", 0).contains("Cpus_allowed_list")
     })
@@ -268,10 +283,10 @@ async fn a_plugin_adjusts_containers_and_follows_their_life() {
         !limited || log.ends_with("Cpus_allowed_list:\t0\n"),
         "{log}"
     );
-    until_told(&told, "PostStartContainer p", 1).await;
+    wait_for_call(&received, "PostStartContainer p", 1).await;
     {
-        let told = told.lock().expect("no panic");
-        let pod = &told.pods["p"];
+        let received = received.lock().expect("no panic");
+        let pod = &received.pods["p"];
         assert_eq!(
             (pod.uid.as_str(), pod.ips.as_slice()),
             (uid.as_str(), &[ADDRESS.to_owned()][..])
@@ -279,7 +294,7 @@ async fn a_plugin_adjusts_containers_and_follows_their_life() {
         assert!(network(pod).exists(), "{pod:?}");
         let linux = pod.linux.clone().unwrap_or_default();
         assert_eq!(linux.cgroup_parent, format!("/allot/pod{uid}"));
-        let container = told.containers.last().expect("a container");
+        let container = received.containers.last().expect("a container");
         assert_eq!(container.state, ContainerState::ContainerRunning as i32);
         assert!(container.pid > 0 && container.env.contains(&"ADJUSTED=test".to_owned()));
     }
@@ -288,7 +303,7 @@ async fn a_plugin_adjusts_containers_and_follows_their_life() {
     cluster
         .pod("refused", json!({"containers": [shell("sleep 1000")]}))
         .await;
-    let message = cluster.until_event("refused", "Failed").await;
+    let message = cluster.wait_for_event("refused", "Failed").await;
     assert!(
         message.starts_with(r#"Error: NRI plugin "42-test" requires CgroupsPath: "#),
         "{message}"
@@ -296,17 +311,17 @@ async fn a_plugin_adjusts_containers_and_follows_their_life() {
     cluster
         .delete(&format!("{}?gracePeriodSeconds=0", pod_path("refused")))
         .await;
-    until_told(&told, "RemovePodSandbox refused", 1).await;
+    wait_for_call(&received, "RemovePodSandbox refused", 1).await;
 
     // The next agent tells what runs, and nothing twice.
     cluster.stop_agent().await;
     cluster.start_agent().await;
-    until_told(&told, "Synchronize", 2).await;
+    wait_for_call(&received, "Synchronize", 2).await;
     {
-        let told = told.lock().expect("no panic");
-        assert_eq!(told.pods.keys().collect::<Vec<_>>(), ["p"]);
-        assert!(network(&told.pods["p"]).exists());
-        let running: Vec<_> = told
+        let received = received.lock().expect("no panic");
+        assert_eq!(received.pods.keys().collect::<Vec<_>>(), ["p"]);
+        assert!(network(&received.pods["p"]).exists());
+        let running: Vec<_> = received
             .containers
             .iter()
             .map(|it| (it.name.as_str(), it.state))
@@ -319,10 +334,13 @@ async fn a_plugin_adjusts_containers_and_follows_their_life() {
     cluster
         .delete(&format!("{}?gracePeriodSeconds=1", pod_path("p")))
         .await;
-    cluster.until(&pod_path("p"), "gone", Value::is_null).await;
-    until_told(&told, "RemovePodSandbox p", 1).await;
-    let told = told.lock().expect("no panic");
-    let of_pod = told.calls.iter().filter_map(|call| call.strip_suffix(" p"));
+    cluster.wait_until_gone("p").await;
+    wait_for_call(&received, "RemovePodSandbox p", 1).await;
+    let received = received.lock().expect("no panic");
+    let of_pod = received
+        .calls
+        .iter()
+        .filter_map(|call| call.strip_suffix(" p"));
     let calls: Vec<&str> = of_pod
         .filter(|it| *it != "ValidateContainerAdjustment")
         .collect();
@@ -338,31 +356,34 @@ async fn a_plugin_adjusts_containers_and_follows_their_life() {
         "RemovePodSandbox",
     ];
     assert_eq!(calls, expected);
-    assert_eq!(told.network_at_the_end, Some(true));
-    assert!(told.exit_code.is_some_and(|code| code != 0), "{told:?}");
+    assert_eq!(received.network_at_the_end, Some(true));
+    assert!(
+        received.exit_code.is_some_and(|code| code != 0),
+        "{received:?}"
+    );
     task.abort();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plugin_that_dies_takes_no_container_with_it() {
     let mut cluster = Cluster::start().await;
-    if !rustix::process::geteuid().is_root() || !isolated(&cluster).await {
+    if !rustix::process::geteuid().is_root() || !has_isolation(&cluster).await {
         eprintln!("skipped: plugins need containers of root");
         return;
     }
     cluster.stop_agent().await;
     cluster.adjust = with_socket;
     cluster.start_agent().await;
-    let wanted = Wanted {
+    let adjustments = Adjustments {
         directory: cluster.root().join("logs"),
-        ..Wanted::default()
+        ..Adjustments::default()
     };
-    let (told, task) = connect(cluster.root(), wanted);
-    until_told(&told, "Synchronize", 1).await;
+    let (received, task) = connect(cluster.root(), adjustments);
+    wait_for_call(&received, "Synchronize", 1).await;
     cluster
         .pod("p", json!({"containers": [shell("sleep 1000")]}))
         .await;
-    cluster.until_phase("p", "Running").await;
+    cluster.wait_for_phase("p", "Running").await;
     task.abort();
     // Without a plugin nothing is adjusted, and nothing waits for one.
     cluster
@@ -371,8 +392,8 @@ async fn a_plugin_that_dies_takes_no_container_with_it() {
             json!({"containers": [shell("echo plain$ADJUSTED; sleep 1000")]}),
         )
         .await;
-    cluster.until_logged("q", &["c"]).await;
+    cluster.wait_for_logs("q", &["c"]).await;
     assert_eq!(cluster.log("q", "c", 0), "plain\n");
-    let pod = cluster.until_phase("p", "Running").await;
+    let pod = cluster.wait_for_phase("p", "Running").await;
     assert_eq!(status(&pod, "c")["restartCount"], 0);
 }

@@ -7,7 +7,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::harness::{Cluster, pod_path, shell, with};
-use super::resize::{enforces_limits, until_resized};
+use super::resize::{enforces_limits, wait_until_resized};
 
 /// The files about a resource in the cgroup of a pod, by the versions of cgroups.
 fn file(uid: &str, first: (&str, &str), second: &str) -> Option<PathBuf> {
@@ -57,7 +57,7 @@ async fn all_containers_of_a_pod_have_its_limits_together() {
     let spec = json!({"resources": of("500m", "64Mi"), "terminationGracePeriodSeconds": 0,
         "containers": [with(shell("sleep 1000"), "c", json!({})), with(shell("sleep 1000"), "d", json!({}))]});
     let uid = cluster.pod("p", spec).await;
-    cluster.until_phase("p", "Running").await;
+    cluster.wait_for_phase("p", "Running").await;
     assert_eq!(in_force(&uid), expected("67108864", "50000", ("102", "17")));
 
     // Lower, and higher again, with containers that have the limits of the pod.
@@ -83,7 +83,7 @@ async fn all_containers_of_a_pod_have_its_limits_together() {
         };
         until("the cgroup has the limits", holds).await;
         let pod = cluster
-            .until(&pod_path("p"), "resized", |pod: &Value| {
+            .wait_until(&pod_path("p"), "resized", |pod: &Value| {
                 pod["status"]["resources"]["limits"]["cpu"] == cpu
                     && !pod["status"]["conditions"]
                         .to_string()
@@ -122,7 +122,7 @@ async fn a_pod_has_the_share_of_what_its_containers_request() {
     let uid = cluster
         .pod("p", json!({"containers": [own("c"), own("d")]}))
         .await;
-    until_resized(&cluster, "p", &of("250m")).await;
+    wait_until_resized(&cluster, "p", &of("250m")).await;
     let [memory, quota, before, _] = in_force(&uid);
     let second_version = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
     assert_eq!(quota, if second_version { "max" } else { "-1" });
@@ -134,7 +134,7 @@ async fn a_pod_has_the_share_of_what_its_containers_request() {
     super::resize::resize(&cluster, "p", of("750m"))
         .await
         .expect("a resize");
-    until_resized(&cluster, "p", &of("750m")).await;
+    wait_until_resized(&cluster, "p", &of("750m")).await;
     let after = in_force(&uid)[2].clone();
     let number = |text: &str| text.parse::<u64>().expect("a number");
     assert!(number(&after) > number(&before), "{before} {after}");

@@ -8,7 +8,7 @@ use allot_testing::wait::until_true;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use serde_json::{Value, json};
 
-use super::harness::{Cluster, isolated, pod_path, shell, status, with};
+use super::harness::{Cluster, has_isolation, pod_path, shell, status, with};
 
 const NODE: &str = "/api/v1/nodes/n1";
 
@@ -56,7 +56,7 @@ async fn a_node_says_what_it_is_short_of() {
         ),
     ] {
         let pressed = |node: &Value| condition(node, kind)["status"] == "True";
-        let node = cluster.until(NODE, kind, pressed).await;
+        let node = cluster.wait_until(NODE, kind, pressed).await;
         assert_eq!(condition(&node, kind)["reason"], reason);
         assert_eq!(condition(&node, kind)["message"], message);
     }
@@ -69,7 +69,7 @@ async fn a_node_says_what_it_is_short_of() {
     cluster.start_agent().await;
     for kind in all {
         let relieved = |node: &Value| condition(node, kind)["status"] == "False";
-        cluster.until(NODE, kind, relieved).await;
+        cluster.wait_until(NODE, kind, relieved).await;
     }
 }
 
@@ -97,7 +97,7 @@ fn with_volume(script: &str) -> Value {
 async fn the_pod_that_fills_the_disk_is_evicted_and_gives_its_devices_back() {
     let mut disk = Disk::default();
     let mut cluster = Cluster::start().await;
-    if !isolated(&cluster).await || !rustix::process::geteuid().is_root() {
+    if !has_isolation(&cluster).await || !rustix::process::geteuid().is_root() {
         return;
     }
     cluster.stop_agent().await;
@@ -117,7 +117,7 @@ async fn the_pod_that_fills_the_disk_is_evicted_and_gives_its_devices_back() {
     // The second one uses less, and what the first one gives back is enough.
     let modest = with_volume("head -c 2m /dev/zero > /mnt/v/x; echo written; exec sleep 1000");
     cluster.pod("modest", modest).await;
-    cluster.until_logged("modest", &["c"]).await;
+    cluster.wait_for_logs("modest", &["c"]).await;
     cluster.claim("claim", "a").await;
     let mut greedy =
         with_volume("trap '' TERM; head -c 48m /dev/zero > /mnt/v/x; while :; do sleep 1; done");
@@ -126,7 +126,7 @@ async fn the_pod_that_fills_the_disk_is_evicted_and_gives_its_devices_back() {
     let uid = cluster.pod("greedy", greedy).await;
     cluster.reserve("claim", "greedy", &uid).await;
 
-    let pod = cluster.until_phase("greedy", "Failed").await;
+    let pod = cluster.wait_for_phase("greedy", "Failed").await;
     assert_eq!(pod["status"]["reason"], "Evicted");
     let message = pod["status"]["message"].as_str().unwrap_or_default();
     let expected =
@@ -136,7 +136,7 @@ async fn the_pod_that_fills_the_disk_is_evicted_and_gives_its_devices_back() {
     assert_eq!(target["status"], "True");
     assert_eq!(target["reason"], "TerminationByKubelet");
     assert_eq!(target["message"], message);
-    assert_eq!(cluster.until_event("greedy", "Evicted").await, message);
+    assert_eq!(cluster.wait_for_event("greedy", "Evicted").await, message);
     // A hard threshold leaves a pod no time of its own.
     assert_eq!(status(&pod, "c")["state"]["terminated"]["exitCode"], 137);
     let unprepared = |call: &String| call.starts_with("unprepare");
@@ -153,9 +153,9 @@ async fn the_pod_that_fills_the_disk_is_evicted_and_gives_its_devices_back() {
 
     // The condition stays for a while, and no other pod starts meanwhile.
     let pressed = |node: &Value| condition(node, "DiskPressure")["status"] == "True";
-    cluster.until(NODE, "under pressure", pressed).await;
+    cluster.wait_until(NODE, "under pressure", pressed).await;
     cluster.pod("late", with_volume("sleep 1000")).await;
-    let late = cluster.until_phase("late", "Failed").await;
+    let late = cluster.wait_for_phase("late", "Failed").await;
     assert_eq!(late["status"]["reason"], "Evicted");
     let expected = "Pod was rejected: The node had condition: [DiskPressure]. ";
     assert_eq!(late["status"]["message"], expected);

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 use super::harness::{pod_path, status, with};
 use super::images::{
-    base, container, image, plain, settings, until_told, until_waiting, with_registry,
+    container, image, settings, shell_layer, sleeping_image, wait_for_event_with,
+    wait_for_waiting_reason, with_registry,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -18,30 +19,33 @@ async fn an_image_that_is_not_there_is_waited_for_as_by_the_kubelet() {
     let Some((cluster, registry)) = with_registry(settings(ImageMode::Require)).await else {
         return;
     };
-    registry.push(&plain(), "v1");
+    registry.push(&sleeping_image(), "v1");
     let missing = format!("{}/some/app:later", registry.authority);
     cluster
         .pod("p", json!({"containers": [container(&missing)]}))
         .await;
     let failed = format!("{missing}: not found");
-    assert_eq!(until_waiting(&cluster, "p", "ErrImagePull").await, failed);
+    assert_eq!(
+        wait_for_waiting_reason(&cluster, "p", "ErrImagePull").await,
+        failed
+    );
     let back_off = format!("Back-off pulling image \"{missing}\"");
-    let message = until_waiting(&cluster, "p", "ImagePullBackOff").await;
+    let message = wait_for_waiting_reason(&cluster, "p", "ImagePullBackOff").await;
     assert_eq!(message, format!("{back_off}: ErrImagePull: {failed}"));
-    until_told(
+    wait_for_event_with(
         &cluster,
         "p",
         "Failed",
         &format!("Failed to pull image \"{missing}\": {failed}"),
     )
     .await;
-    until_told(&cluster, "p", "Failed", "Error: ErrImagePull").await;
-    until_told(&cluster, "p", "BackOff", &back_off).await;
-    until_told(&cluster, "p", "Failed", "Error: ImagePullBackOff").await;
+    wait_for_event_with(&cluster, "p", "Failed", "Error: ErrImagePull").await;
+    wait_for_event_with(&cluster, "p", "BackOff", &back_off).await;
+    wait_for_event_with(&cluster, "p", "Failed", "Error: ImagePullBackOff").await;
     // After the pause the next attempt finds it.
-    registry.push(&plain(), "later");
-    cluster.until_phase("p", "Running").await;
-    cluster.until_logged("p", &["c"]).await;
+    registry.push(&sleeping_image(), "later");
+    cluster.wait_for_phase("p", "Running").await;
+    cluster.wait_for_logs("p", &["c"]).await;
 
     let never = with(
         container(&format!("{missing}-2")),
@@ -52,7 +56,7 @@ async fn an_image_that_is_not_there_is_waited_for_as_by_the_kubelet() {
     let expected =
         format!("Container image \"{missing}-2\" is not present with pull policy of Never");
     assert_eq!(
-        until_waiting(&cluster, "never", "ErrImageNeverPull").await,
+        wait_for_waiting_reason(&cluster, "never", "ErrImageNeverPull").await,
         expected
     );
     let present = with(
@@ -63,16 +67,16 @@ async fn an_image_that_is_not_there_is_waited_for_as_by_the_kubelet() {
     cluster
         .pod("present", json!({"containers": [present]}))
         .await;
-    cluster.until_phase("present", "Running").await;
+    cluster.wait_for_phase("present", "Running").await;
 
     cluster
         .pod("invalid", json!({"containers": [container("No/Image")]}))
         .await;
-    let message = until_waiting(&cluster, "invalid", "InvalidImageName").await;
+    let message = wait_for_waiting_reason(&cluster, "invalid", "InvalidImageName").await;
     let expected =
         "Failed to apply default image tag \"No/Image\": couldn't parse image name \"No/Image\"";
     assert!(message.starts_with(expected), "{message}");
-    until_told(&cluster, "invalid", "InspectFailed", expected).await;
+    wait_for_event_with(&cluster, "invalid", "InspectFailed", expected).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -80,7 +84,7 @@ async fn a_private_registry_is_opened_by_the_pods_secret() {
     let Some((cluster, registry)) = with_registry(settings(ImageMode::Require)).await else {
         return;
     };
-    let name = registry.push(&plain(), "v1");
+    let name = registry.push(&sleeping_image(), "v1");
     registry.state.lock().login = Some(("me".to_owned(), "word".to_owned()));
     let secrets = "/api/v1/namespaces/default/secrets";
     for (secret, password) in [("right", "word"), ("wrong", "guess")] {
@@ -99,23 +103,23 @@ async fn a_private_registry_is_opened_by_the_pods_secret() {
         ("missing", json!([{"name": "missing"}])),
     ] {
         pod(name, secrets).await;
-        let message = until_waiting(&cluster, name, "ErrImagePull").await;
+        let message = wait_for_waiting_reason(&cluster, name, "ErrImagePull").await;
         assert!(message.contains("authorization failed"), "{message}");
     }
     let text = "Unable to retrieve some image pull secrets (missing); attempting to pull the image may not succeed.";
-    until_told(&cluster, "missing", "FailedToRetrieveImagePullSecret", text).await;
+    wait_for_event_with(&cluster, "missing", "FailedToRetrieveImagePullSecret", text).await;
     pod("right", json!([{"name": "wrong"}, {"name": "right"}])).await;
-    cluster.until_phase("right", "Running").await;
+    cluster.wait_for_phase("right", "Running").await;
     // It is on the node now; that is no right to use it.
     pod("again", json!([])).await;
-    let message = until_waiting(&cluster, "again", "ErrImagePull").await;
+    let message = wait_for_waiting_reason(&cluster, "again", "ErrImagePull").await;
     assert!(message.contains("authorization failed"), "{message}");
     let path = "/api/v1/namespaces/default/serviceaccounts/default";
     let account = json!({"imagePullSecrets": [{"name": "right"}]});
     let patched = cluster.call(http::Method::PATCH, path, Some(account)).await;
     patched.expect("an account");
     pod("account", json!([])).await;
-    cluster.until_phase("account", "Running").await;
+    cluster.wait_for_phase("account", "Running").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -132,7 +136,7 @@ async fn what_is_wrong_with_an_image_is_told_and_nothing_runs() {
         .file("link/outside", "content");
     for (tag, layer) in [("climbing", climbing), ("absolute", absolute)] {
         let built = Built::with_config(
-            &[(base(), gzip), (layer.tar(), gzip)],
+            &[(shell_layer(), gzip), (layer.tar(), gzip)],
             json!({"Cmd": ["sh", "-c", "true"]}),
         );
         let name = registry.push(&built, tag);
@@ -148,24 +152,24 @@ async fn what_is_wrong_with_an_image_is_told_and_nothing_runs() {
             pod["status"]["phase"] == "Succeeded"
                 || status(pod, "c")["state"]["waiting"]["reason"] == "ErrImagePull"
         };
-        cluster.until(&pod_path(tag), "decided", decided).await;
+        cluster.wait_until(&pod_path(tag), "decided", decided).await;
         assert!(!outside.exists());
     }
-    let name = registry.push(&plain(), "corrupt");
+    let name = registry.push(&sleeping_image(), "corrupt");
     registry.state.lock().fault = Fault::Corrupt;
     cluster
         .pod("corrupt", json!({"containers": [container(&name)]}))
         .await;
-    let message = until_waiting(&cluster, "corrupt", "ErrImagePull").await;
+    let message = wait_for_waiting_reason(&cluster, "corrupt", "ErrImagePull").await;
     assert!(message.starts_with("content of sha256:"), "{message}");
     registry.state.lock().fault = Fault::None;
-    cluster.until_phase("corrupt", "Running").await;
+    cluster.wait_for_phase("corrupt", "Running").await;
 
     let empty = registry.push(&image(json!({})), "empty");
     cluster
         .pod("empty", json!({"containers": [container(&empty)]}))
         .await;
-    let message = until_waiting(&cluster, "empty", "CreateContainerError").await;
+    let message = wait_for_waiting_reason(&cluster, "empty", "CreateContainerError").await;
     assert!(message.contains("no command specified"), "{message}");
 }
 
@@ -176,15 +180,15 @@ async fn a_registry_that_does_not_answer_delays_no_pod() {
     let Some((cluster, registry)) = with_registry(images).await else {
         return;
     };
-    let name = registry.push(&plain(), "v1");
+    let name = registry.push(&sleeping_image(), "v1");
     registry.state.lock().fault = Fault::Silent;
     cluster
         .pod("p", json!({"containers": [container(&name)]}))
         .await;
-    let message = until_waiting(&cluster, "p", "ErrImagePull").await;
+    let message = wait_for_waiting_reason(&cluster, "p", "ErrImagePull").await;
     assert!(message.contains("timed out"), "{message}");
     registry.state.lock().fault = Fault::None;
-    cluster.until_phase("p", "Running").await;
+    cluster.wait_for_phase("p", "Running").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -192,14 +196,14 @@ async fn a_pod_is_deleted_while_its_image_is_pulled() {
     let Some((cluster, registry)) = with_registry(settings(ImageMode::Require)).await else {
         return;
     };
-    let name = registry.push(&plain(), "v1");
+    let name = registry.push(&sleeping_image(), "v1");
     registry.state.lock().fault = Fault::Stall(100);
     cluster
         .pod("p", json!({"containers": [container(&name)]}))
         .await;
     until_true("the download has begun", || registry.count("/blobs/") > 0).await;
     cluster.delete(&pod_path("p")).await;
-    cluster.until(&pod_path("p"), "gone", Value::is_null).await;
+    cluster.wait_until_gone("p").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -218,25 +222,25 @@ async fn a_command_runs_from_the_hosts_files_when_no_registry_answers() {
             json!({"restartPolicy": "Never", "containers": [command(&name)]}),
         )
         .await;
-    let pod = cluster.until_phase("p", "Succeeded").await;
+    let pod = cluster.wait_for_phase("p", "Succeeded").await;
     assert_eq!(cluster.log("p", "c", 0), "from the host\n");
     assert_eq!(status(&pod, "c")["imageID"], "");
     let text = format!(
         "The registry of image \"{name}\" cannot be reached: the command runs from the host's files"
     );
-    until_told(&cluster, "p", "ImageNotPulled", &text).await;
+    wait_for_event_with(&cluster, "p", "ImageNotPulled", &text).await;
     // Without a command there is no program to run.
     cluster
         .pod("q", json!({"containers": [container(&name)]}))
         .await;
-    let message = until_waiting(&cluster, "q", "ErrImagePull").await;
+    let message = wait_for_waiting_reason(&cluster, "q", "ErrImagePull").await;
     assert!(message.contains("is unavailable"), "{message}");
     // A registry that answers has the last word.
     let missing = format!("{}/some/app:missing", registry.authority);
     cluster
         .pod("r", json!({"containers": [command(&missing)]}))
         .await;
-    let message = until_waiting(&cluster, "r", "ErrImagePull").await;
+    let message = wait_for_waiting_reason(&cluster, "r", "ErrImagePull").await;
     assert!(message.contains("not found"), "{message}");
     // The host's files by name.
     cluster
@@ -245,13 +249,13 @@ async fn a_command_runs_from_the_hosts_files_when_no_registry_answers() {
             json!({"restartPolicy": "Never", "containers": [command("host")]}),
         )
         .await;
-    cluster.until_phase("h", "Succeeded").await;
+    cluster.wait_for_phase("h", "Succeeded").await;
     // An image that is there is used, although its registry is not.
-    let name = registry.push(&plain(), "latest");
+    let name = registry.push(&sleeping_image(), "latest");
     cluster
         .pod("first", json!({"containers": [container(&name)]}))
         .await;
-    cluster.until_phase("first", "Running").await;
+    cluster.wait_for_phase("first", "Running").await;
     drop(registry);
     for (pod, container) in [
         ("second", container(&name)),
@@ -265,9 +269,9 @@ async fn a_command_runs_from_the_hosts_files_when_no_registry_answers() {
         ),
     ] {
         cluster.pod(pod, json!({"containers": [container]})).await;
-        cluster.until_logged(pod, &["c"]).await;
+        cluster.wait_for_logs(pod, &["c"]).await;
         assert_eq!(cluster.log(pod, "c", 0), "from the image\n");
-        until_told(
+        wait_for_event_with(
             &cluster,
             pod,
             "ImageNotPulled",

@@ -37,7 +37,7 @@ async fn regression_init_containers_run_again_after_a_reboot() {
         "initContainers": [before], "containers": [shell("echo up; sleep 1000")],
     });
     let uid = cluster.pod("p", spec).await;
-    cluster.until_phase("p", "Running").await;
+    cluster.wait_for_phase("p", "Running").await;
     let again = |runs: u64| {
         move |pod: &Value| {
             let own = status(pod, "c");
@@ -50,7 +50,9 @@ async fn regression_init_containers_run_again_after_a_reboot() {
     cluster.stop_agent().await;
     end_containers(&cluster).await;
     cluster.start_agent().await;
-    let pod = cluster.until(&pod_path("p"), "running", again(1)).await;
+    let pod = cluster
+        .wait_until(&pod_path("p"), "running", again(1))
+        .await;
     assert_eq!(initialized(&pod), 0, "{pod}");
 
     cluster.stop_agent().await;
@@ -59,9 +61,11 @@ async fn regression_init_containers_run_again_after_a_reboot() {
     assert!(record.is_file(), "the boot is recorded");
     std::fs::write(&record, "\"that before\"").expect("a record");
     cluster.start_agent().await;
-    let pod = cluster.until(&pod_path("p"), "running", again(2)).await;
+    let pod = cluster
+        .wait_until(&pod_path("p"), "running", again(2))
+        .await;
     assert_eq!(initialized(&pod), 1, "{pod}");
     let end = &status(&pod, "before")["state"]["terminated"];
     assert_eq!(end["exitCode"], 0, "{pod}");
-    cluster.until_event("p", "SandboxChanged").await;
+    cluster.wait_for_event("p", "SandboxChanged").await;
 }

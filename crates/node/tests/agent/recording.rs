@@ -9,27 +9,27 @@ use allot_driver::{
 
 use super::harness::DRIVER;
 
-/// What a driver was asked to do.
+/// The calls of a driver, and its faults.
 #[derive(Default)]
 pub struct Calls {
     pub log: Mutex<Vec<String>>,
-    pub broken: AtomicBool,
-    /// Prepare waits for `go`.
-    pub stuck: AtomicBool,
-    pub go: tokio::sync::Notify,
+    pub prepare_fails: AtomicBool,
+    /// Whether `prepare` waits for `resume`.
+    pub prepare_hangs: AtomicBool,
+    pub resume: tokio::sync::Notify,
 }
 
-/// A driver that records what it was asked to do.
+/// A driver that records its calls.
 pub struct Recording(pub Arc<Calls>);
 
 impl Driver for Recording {
     async fn prepare(&self, claim: &Claim) -> Result<Prepared, Failure> {
-        if self.0.broken.load(Ordering::Relaxed) {
+        if self.0.prepare_fails.load(Ordering::Relaxed) {
             return Err("the device is on fire".into());
         }
-        if self.0.stuck.load(Ordering::Relaxed) {
+        if self.0.prepare_hangs.load(Ordering::Relaxed) {
             self.0.log.lock().unwrap().push("stuck".into());
-            self.0.go.notified().await;
+            self.0.resume.notified().await;
         }
         self.0
             .log

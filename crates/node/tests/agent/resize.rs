@@ -33,8 +33,8 @@ fn condition<'a>(pod: &'a Value, kind: &str) -> &'a Value {
     found.unwrap_or(&Value::Null)
 }
 
-/// Waits until the container `c` of a pod has resources, and nothing is left to do.
-pub(super) async fn until_resized(cluster: &Cluster, pod: &str, wanted: &Value) -> Value {
+/// Waits until the container `c` of a pod has these resources and the resize is complete.
+pub(super) async fn wait_until_resized(cluster: &Cluster, pod: &str, wanted: &Value) -> Value {
     let has = |pod: &Value| {
         status(pod, "c")["resources"] == *wanted
             && status(pod, "c")["allocatedResources"] == wanted["requests"]
@@ -42,7 +42,7 @@ pub(super) async fn until_resized(cluster: &Cluster, pod: &str, wanted: &Value) 
             && condition(pod, "PodResizePending").is_null()
             && condition(pod, "PodResizeInProgress").is_null()
     };
-    cluster.until(&pod_path(pod), "resized", has).await
+    cluster.wait_until(&pod_path(pod), "resized", has).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -51,7 +51,7 @@ async fn the_runtime_gives_a_container_other_resources_in_place() {
     let first = resources(("100m", "64Mi"), ("200m", "128Mi"));
     let own = app(json!({"resources": first, "securityContext": {"runAsUser": 7}}));
     cluster.pod("p", json!({"containers": [own]})).await;
-    let pod = until_resized(&cluster, "p", &first).await;
+    let pod = wait_until_resized(&cluster, "p", &first).await;
     let user = json!({"linux": {"uid": 7, "gid": 7, "supplementalGroups": [7]}});
     assert_eq!(status(&pod, "c")["user"], user);
     let id = fake.running("c").expect("a container");
@@ -65,19 +65,19 @@ async fn the_runtime_gives_a_container_other_resources_in_place() {
     let second = resources(("200m", "64Mi"), ("400m", "256Mi"));
     let asked = resize(&cluster, "p", second.clone()).await;
     assert_eq!(asked.expect("a resize")["metadata"]["generation"], 2);
-    let pod = until_resized(&cluster, "p", &second).await;
+    let pod = wait_until_resized(&cluster, "p", &second).await;
     assert_eq!(fake.running("c").as_ref(), Some(&id));
     assert_eq!(status(&pod, "c")["restartCount"], 0);
     let now = given();
     assert_eq!((now.cpu_quota, now.cpu_shares), (40_000, 204));
     assert_eq!(now.memory_limit_in_bytes, 256 << 20);
-    let started = cluster.until_event("p", "ResizeStarted").await;
+    let started = cluster.wait_for_event("p", "ResizeStarted").await;
     assert!(
         started.starts_with("Pod resize started: {\"containers\":[{\"name\":\"c\",\"resources\":{"),
         "{started}"
     );
     assert!(started.ends_with("\"generation\":2}"), "{started}");
-    cluster.until_event("p", "ResizeCompleted").await;
+    cluster.wait_for_event("p", "ResizeCompleted").await;
 
     // The container uses 65 MiB: with less it would be killed.
     let third = resources(("200m", "64Mi"), ("400m", "64Mi"));
@@ -85,7 +85,9 @@ async fn the_runtime_gives_a_container_other_resources_in_place() {
         .await
         .expect("a resize");
     let failed = |pod: &Value| condition(pod, "PodResizeInProgress")["reason"] == "Error";
-    let pod = cluster.until(&pod_path("p"), "not resized", failed).await;
+    let pod = cluster
+        .wait_until(&pod_path("p"), "not resized", failed)
+        .await;
     let progress = condition(&pod, "PodResizeInProgress");
     assert_eq!(
         progress["message"],
@@ -94,7 +96,7 @@ async fn the_runtime_gives_a_container_other_resources_in_place() {
     assert_eq!(progress["observedGeneration"], 3);
     assert_eq!(given().memory_limit_in_bytes, 256 << 20);
     assert_eq!(status(&pod, "c")["resources"], second);
-    let event = cluster.until_event("p", "ResizeError").await;
+    let event = cluster.wait_for_event("p", "ResizeError").await;
     assert!(
         event.contains("\"error\":\"cannot decrease memory limits"),
         "{event}"
@@ -102,7 +104,7 @@ async fn the_runtime_gives_a_container_other_resources_in_place() {
 
     // An error of the runtime is reported as well, also by the next agent.
     cluster.stop_agent().await;
-    fake.state.lock().expect("a state").refuses = Some("no room".into());
+    fake.state.lock().expect("a state").update_error = Some("no room".into());
     let fourth = resources(("200m", "64Mi"), ("400m", "96Mi"));
     resize(&cluster, "p", fourth.clone())
         .await
@@ -112,15 +114,15 @@ async fn the_runtime_gives_a_container_other_resources_in_place() {
         let message = condition(pod, "PodResizeInProgress")["message"].to_string();
         message.contains("no room")
     };
-    let pod = cluster.until(&pod_path("p"), "refused", refused).await;
+    let pod = cluster.wait_until(&pod_path("p"), "refused", refused).await;
     assert_eq!(status(&pod, "c")["resources"], second);
-    fake.state.lock().expect("a state").refuses = None;
+    fake.state.lock().expect("a state").update_error = None;
     // A further resize does not wait for the next attempt of the one that failed.
     let fifth = resources(("200m", "64Mi"), ("400m", "128Mi"));
     resize(&cluster, "p", fifth.clone())
         .await
         .expect("a resize");
-    until_resized(&cluster, "p", &fifth).await;
+    wait_until_resized(&cluster, "p", &fifth).await;
     assert_eq!(given().memory_limit_in_bytes, 128 << 20);
     assert_eq!(fake.running("c").as_ref(), Some(&id));
 }
@@ -135,24 +137,24 @@ async fn a_resize_that_does_not_fit_waits_for_another_pod() {
     let own = |name: &str, cpu: &str| app(json!({"name": name, "resources": requests(cpu)}));
     let first = json!({"containers": [own("d", "1")]});
     cluster.pod("first", first).await;
-    cluster.until_phase("first", "Running").await;
+    cluster.wait_for_phase("first", "Running").await;
     let second = json!({"containers": [own("c", "500m")]});
     cluster.pod("second", second).await;
-    until_resized(&cluster, "second", &requests("500m")).await;
+    wait_until_resized(&cluster, "second", &requests("500m")).await;
 
     resize(&cluster, "second", requests("1500m"))
         .await
         .expect("a resize");
     let deferred = |pod: &Value| condition(pod, "PodResizePending")["reason"] == "Deferred";
     let pod = cluster
-        .until(&pod_path("second"), "deferred", deferred)
+        .wait_until(&pod_path("second"), "deferred", deferred)
         .await;
     let pending = condition(&pod, "PodResizePending");
     let message =
         "Node didn't have enough resource: cpu, requested: 1500, used: 1000, capacity: 2000";
     assert_eq!(pending["message"], message);
     assert_eq!(pending["observedGeneration"], 2);
-    let event = cluster.until_event("second", "ResizeDeferred").await;
+    let event = cluster.wait_for_event("second", "ResizeDeferred").await;
     assert!(event.starts_with("Pod resize OutOfcpu: {"), "{event}");
     let has_first = |pod: &Value| {
         status(pod, "c")["allocatedResources"]["cpu"] == "500m"
@@ -175,7 +177,7 @@ async fn a_resize_that_does_not_fit_waits_for_another_pod() {
     assert!(has_first(&pod) && deferred(&pod), "{pod}");
     fake.state.lock().expect("a state").end(&id, 1, "Error");
     cluster
-        .until(&pod_path("first"), "restarted", |pod| {
+        .wait_until(&pod_path("first"), "restarted", |pod| {
             status(pod, "d")["restartCount"] == 1
         })
         .await;
@@ -184,7 +186,7 @@ async fn a_resize_that_does_not_fit_waits_for_another_pod() {
 
     let force = format!("{}?gracePeriodSeconds=0", pod_path("first"));
     cluster.delete(&force).await;
-    until_resized(&cluster, "second", &requests("1500m")).await;
+    wait_until_resized(&cluster, "second", &requests("1500m")).await;
     until_true("the runtime is told", || {
         let state = fake.state.lock().expect("a state");
         let mut all = state.containers.values().filter_map(|it| {
@@ -229,12 +231,12 @@ async fn the_kernel_gives_a_container_other_resources_in_place() {
     let first = resources(("100m", "32Mi"), ("200m", "64Mi"));
     let own = with(shell("sleep 1000"), "c", json!({"resources": first}));
     cluster.pod("p", json!({"containers": [own]})).await;
-    let before = until_resized(&cluster, "p", &first).await;
+    let before = wait_until_resized(&cluster, "p", &first).await;
     let second = resources(("150m", "48Mi"), ("300m", "96Mi"));
     resize(&cluster, "p", second.clone())
         .await
         .expect("a resize");
-    let after = until_resized(&cluster, "p", &second).await;
+    let after = wait_until_resized(&cluster, "p", &second).await;
     let id = |pod: &Value| status(pod, "c")["containerID"].clone();
     assert_eq!(id(&before), id(&after));
     assert_eq!(status(&after, "c")["restartCount"], 0);
@@ -252,11 +254,11 @@ async fn the_kernel_gives_a_container_other_resources_in_place() {
     resize(&cluster, "p", first.clone())
         .await
         .expect("a resize");
-    let pod = until_resized(&cluster, "p", &first).await;
+    let pod = wait_until_resized(&cluster, "p", &first).await;
     assert_eq!(memory(&pod).as_deref(), Some("67108864"));
     cluster.stop_agent().await;
     cluster.start_agent().await;
-    let pod = until_resized(&cluster, "p", &first).await;
+    let pod = wait_until_resized(&cluster, "p", &first).await;
     assert_eq!(id(&pod), id(&before));
 }
 
@@ -272,25 +274,25 @@ async fn a_container_is_restarted_for_resources_if_it_says_so() {
     // Its program ends well, so that its own policy would not restart it.
     let spec = json!({"restartPolicy": "OnFailure", "terminationGracePeriodSeconds": 5, "containers": [own]});
     cluster.pod("p", spec).await;
-    until_resized(&cluster, "p", &first).await;
-    cluster.until_logged("p", &["c"]).await;
+    wait_until_resized(&cluster, "p", &first).await;
+    cluster.wait_for_logs("p", &["c"]).await;
     let second = resources(("150m", "32Mi"), ("300m", "64Mi"));
     resize(&cluster, "p", second.clone())
         .await
         .expect("a resize");
-    let pod = until_resized(&cluster, "p", &second).await;
+    let pod = wait_until_resized(&cluster, "p", &second).await;
     assert_eq!(status(&pod, "c")["restartCount"], 0);
     let third = resources(("150m", "48Mi"), ("300m", "96Mi"));
     resize(&cluster, "p", third.clone())
         .await
         .expect("a resize");
-    let pod = until_resized(&cluster, "p", &third).await;
+    let pod = wait_until_resized(&cluster, "p", &third).await;
     let of = status(&pod, "c");
     assert_eq!(of["restartCount"], 1);
     assert_eq!(of["lastState"]["terminated"]["exitCode"], 0);
     assert!(of["state"]["running"].is_object(), "{of}");
     assert_eq!(pod["status"]["phase"], "Running");
-    let killing = cluster.until_event("p", "Killing").await;
+    let killing = cluster.wait_for_event("p", "Killing").await;
     assert_eq!(killing, "Container c resize requires restart");
     if enforces_limits(&cluster).await {
         assert_eq!(memory(&pod).as_deref(), Some("100663296"));
@@ -314,8 +316,8 @@ async fn regression_a_restart_for_a_resize_outlives_the_agent() {
     let spec = json!({"restartPolicy": "OnFailure", "terminationGracePeriodSeconds": 300, "containers": [own],
         "volumes": [{"name": "v", "hostPath": {"path": path}}]});
     cluster.pod("p", spec).await;
-    let pod = until_resized(&cluster, "p", &first).await;
-    cluster.until_logged("p", &["c"]).await;
+    let pod = wait_until_resized(&cluster, "p", &first).await;
+    cluster.wait_for_logs("p", &["c"]).await;
     let second = resources(("100m", "48Mi"), ("200m", "96Mi"));
     resize(&cluster, "p", second.clone())
         .await
@@ -334,7 +336,7 @@ async fn regression_a_restart_for_a_resize_outlives_the_agent() {
     })
     .await;
     cluster.start_agent().await;
-    let pod = until_resized(&cluster, "p", &second).await;
+    let pod = wait_until_resized(&cluster, "p", &second).await;
     let of = status(&pod, "c");
     assert_eq!(of["restartCount"], 1);
     assert_eq!(of["lastState"]["terminated"]["exitCode"], 0);
@@ -353,16 +355,16 @@ async fn regression_a_damaged_record_of_resources_is_put_aside_and_the_pod_goes_
     cluster
         .pod("first", json!({"containers": [own("d", "1")]}))
         .await;
-    cluster.until_phase("first", "Running").await;
+    cluster.wait_for_phase("first", "Running").await;
     let second = json!({"containers": [own("c", "500m")]});
     let uid = cluster.pod("second", second).await;
-    until_resized(&cluster, "second", &requests("500m")).await;
+    wait_until_resized(&cluster, "second", &requests("500m")).await;
     resize(&cluster, "second", requests("1500m"))
         .await
         .expect("a resize");
     let deferred = |pod: &Value| condition(pod, "PodResizePending")["reason"] == "Deferred";
     cluster
-        .until(&pod_path("second"), "deferred", deferred)
+        .wait_until(&pod_path("second"), "deferred", deferred)
         .await;
     let id = fake.running("c");
     cluster.stop_agent().await;
@@ -371,7 +373,7 @@ async fn regression_a_damaged_record_of_resources_is_put_aside_and_the_pod_goes_
     std::fs::write(&record, "{\"allocated\": 7").expect("a file");
     cluster.start_agent().await;
     let event = cluster
-        .until_event("second", "ResourcesRecordDamaged")
+        .wait_for_event("second", "ResourcesRecordDamaged")
         .await;
     assert!(
         event.contains("renamed to resources.json.damaged"),
@@ -399,11 +401,11 @@ async fn regression_resources_that_cannot_be_recorded_are_an_error_of_the_resize
     let stays = app(json!({"name": "d"}));
     let spec = json!({"restartPolicy": "OnFailure", "containers": [ends, stays]});
     let uid = cluster.pod("p", spec).await;
-    until_resized(&cluster, "p", &requests("500m")).await;
+    wait_until_resized(&cluster, "p", &requests("500m")).await;
     let id = fake.running("c").expect("a container");
     fake.state.lock().expect("a state").end(&id, 0, "Completed");
     cluster
-        .until(&pod_path("p"), "half done", |pod| {
+        .wait_until(&pod_path("p"), "half done", |pod| {
             status(pod, "c")["state"]["terminated"].is_object()
                 && status(pod, "d")["state"]["running"].is_object()
         })
@@ -415,12 +417,14 @@ async fn regression_resources_that_cannot_be_recorded_are_an_error_of_the_resize
         .await
         .expect("a resize");
     let failed = |pod: &Value| condition(pod, "PodResizeInProgress")["reason"] == "Error";
-    let pod = cluster.until(&pod_path("p"), "not resized", failed).await;
+    let pod = cluster
+        .wait_until(&pod_path("p"), "not resized", failed)
+        .await;
     let message = condition(&pod, "PodResizeInProgress")["message"].to_string();
     assert!(message.contains("resources.json"), "{message}");
     std::fs::remove_dir_all(&record).expect("removed");
     let last = requests("700m");
     resize(&cluster, "p", last.clone()).await.expect("a resize");
-    until_resized(&cluster, "p", &last).await;
+    wait_until_resized(&cluster, "p", &last).await;
     assert!(record.is_file());
 }

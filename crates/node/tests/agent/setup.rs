@@ -144,16 +144,21 @@ impl Setup {
     }
 
     /// Sends a request as a user; returns code and body.
-    pub(super) async fn ask(&self, who: &Who<'_>, method: Method, path: &str) -> (u16, String) {
-        let identity = match who {
-            Who::Certificate(user, groups) => {
+    pub(super) async fn request(
+        &self,
+        credentials: &Credentials<'_>,
+        method: Method,
+        path: &str,
+    ) -> (u16, String) {
+        let identity = match credentials {
+            Credentials::Certificate(user, groups) => {
                 Some(self.authority.client(user, groups).expect("a certificate"))
             }
             _ => None,
         };
         let mut stream = self.connect(identity).await;
-        let token = match who {
-            Who::Token(token) => format!("authorization: Bearer {token}\r\n"),
+        let token = match credentials {
+            Credentials::Token(token) => format!("authorization: Bearer {token}\r\n"),
             _ => String::new(),
         };
         let request = format!(
@@ -219,8 +224,9 @@ pub(super) async fn post(client: &Client, path: &str, body: Value) -> Value {
 }
 
 /// How a client authenticates.
-pub(super) enum Who<'a> {
-    Nobody,
+pub(super) enum Credentials<'a> {
+    /// No credentials.
+    None,
     Certificate(&'a str, &'a [&'a str]),
     Token(&'a str),
 }

@@ -1,4 +1,4 @@
-//! Static pods: from the files of the node to containers, and to their mirrors on the API server.
+//! Static pods: from manifests on the node to containers, and to mirror pods on the API server.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ async fn cluster() -> (Cluster, PathBuf) {
     (cluster, directory)
 }
 
-/// Writes the manifest of a pod, at once as a program does that cares about its readers.
+/// Writes the manifest of a pod atomically.
 fn write(directory: &Path, name: &str, spec: Value) {
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec});
     let (hidden, file) = (directory.join(".new"), directory.join(name));
@@ -33,7 +33,7 @@ fn write(directory: &Path, name: &str, spec: Value) {
     std::fs::rename(hidden, file).expect("a writable directory");
 }
 
-/// A container that says something and runs until it is asked to end.
+/// A container that prints a text and runs until SIGTERM.
 fn service(text: &str) -> Value {
     shell(&format!(
         "trap 'exit 0' TERM; echo {text}; while :; do sleep 0.1; done"
@@ -48,8 +48,8 @@ fn container_id(pod: &Value) -> &str {
     status(pod, "c")["containerID"].as_str().unwrap_or_default()
 }
 
-/// Waits until no container of a node is left.
-async fn until_nothing_runs(cluster: &Cluster) {
+/// Waits until the node has no containers.
+async fn wait_until_no_containers(cluster: &Cluster) {
     let directory = cluster.root().join("containers");
     until_true("all containers are removed", || {
         let mut left = std::fs::read_dir(&directory).into_iter().flatten();
@@ -63,8 +63,10 @@ async fn a_static_pod_runs_and_its_mirror_shows_it() {
     let (mut cluster, directory) = cluster().await;
     cluster.start_agent().await;
     write(&directory, "web", json!({"containers": [service("up")]}));
-    let pod = cluster.until(&pod_path("web-n1"), "Running", runs).await;
-    cluster.until_logged("web-n1", &["c"]).await;
+    let pod = cluster
+        .wait_until(&pod_path("web-n1"), "Running", runs)
+        .await;
+    cluster.wait_for_logs("web-n1", &["c"]).await;
     let annotations = &pod["metadata"]["annotations"];
     assert_eq!(annotations["kubernetes.io/config.source"], "file");
     assert!(annotations["kubernetes.io/config.seen"].is_string());
@@ -75,13 +77,13 @@ async fn a_static_pod_runs_and_its_mirror_shows_it() {
         (&json!("Node"), &json!("n1"))
     );
     assert!(pod["status"]["podIP"].is_string());
-    let event = cluster.until_event("web-n1", "Started").await;
+    let event = cluster.wait_for_event("web-n1", "Started").await;
     assert_eq!(event, "Started container c");
 
     // A client cannot end it: only its mirror is created again.
     cluster.delete(&pod_path("web-n1")).await;
     let again = cluster
-        .until(&pod_path("web-n1"), "another mirror, Running", |found| {
+        .wait_until(&pod_path("web-n1"), "another mirror, Running", |found| {
             runs(found) && found["metadata"]["uid"] != pod["metadata"]["uid"]
         })
         .await;
@@ -89,10 +91,8 @@ async fn a_static_pod_runs_and_its_mirror_shows_it() {
     assert_eq!(status(&again, "c")["restartCount"], 0);
 
     std::fs::remove_file(directory.join("web")).expect("the manifest");
-    cluster
-        .until(&pod_path("web-n1"), "gone", Value::is_null)
-        .await;
-    until_nothing_runs(&cluster).await;
+    cluster.wait_until_gone("web-n1").await;
+    wait_until_no_containers(&cluster).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -109,19 +109,21 @@ async fn a_changed_manifest_is_another_pod_that_starts_when_the_first_has_ended(
         let volume = json!({"name": "s", "hostPath": {"path": shared}});
         json!({"containers": [container], "volumes": [volume]})
     };
-    if !super::harness::isolated(&cluster).await {
+    if !super::harness::has_isolation(&cluster).await {
         return;
     }
     write(&directory, "web", spec("one"));
-    let first = cluster.until(&pod_path("web-n1"), "Running", runs).await;
-    cluster.until_logged("web-n1", &["c"]).await;
+    let first = cluster
+        .wait_until(&pod_path("web-n1"), "Running", runs)
+        .await;
+    cluster.wait_for_logs("web-n1", &["c"]).await;
     let hash = first["metadata"]["annotations"][HASH].clone();
     write(&directory, "web", spec("two"));
     // Back and forth: the same pod again has to wait for its own end.
     write(&directory, "web", spec("one"));
     write(&directory, "web", spec("three"));
     let second = cluster
-        .until(&pod_path("web-n1"), "Running, changed", |pod| {
+        .wait_until(&pod_path("web-n1"), "Running, changed", |pod| {
             runs(pod) && pod["metadata"]["annotations"][HASH] != hash
         })
         .await;
@@ -145,15 +147,17 @@ async fn a_static_pod_runs_without_an_api_server_and_is_adopted() {
         json!({"restartPolicy": "Never", "containers": [shell("echo once")]}),
     );
     cluster.start_agent_alone();
-    cluster.until_logged("web-n1", &["c"]).await;
-    cluster.until_logged("short-n1", &["c"]).await;
+    cluster.wait_for_logs("web-n1", &["c"]).await;
+    cluster.wait_for_logs("short-n1", &["c"]).await;
     cluster.stop_agent().await;
     // The first pod continues, the second one stays ended, and the third is gone.
     cluster.start_agent().await;
-    let web = cluster.until(&pod_path("web-n1"), "Running", runs).await;
+    let web = cluster
+        .wait_until(&pod_path("web-n1"), "Running", runs)
+        .await;
     assert_eq!(status(&web, "c")["restartCount"], 0);
     assert_eq!(cluster.log("web-n1", "c", 0), "up\n");
-    cluster.until_phase("short-n1", "Succeeded").await;
+    cluster.wait_for_phase("short-n1", "Succeeded").await;
     assert_eq!(cluster.log("short-n1", "c", 0), "once\n");
 
     // What changes while no agent runs is noticed by the next one.
@@ -166,13 +170,11 @@ async fn a_static_pod_runs_without_an_api_server_and_is_adopted() {
     std::fs::remove_file(directory.join("short")).expect("the manifest");
     cluster.start_agent().await;
     cluster
-        .until(&pod_path("web-n1"), "Running, changed", |pod| {
+        .wait_until(&pod_path("web-n1"), "Running, changed", |pod| {
             runs(pod) && pod["metadata"]["uid"] != web["metadata"]["uid"]
         })
         .await;
-    cluster
-        .until(&pod_path("short-n1"), "gone", Value::is_null)
-        .await;
+    cluster.wait_until_gone("short-n1").await;
     let containers = std::fs::read_dir(cluster.root().join("containers"));
     assert_eq!(containers.expect("a directory").count(), 1);
 }
@@ -188,7 +190,9 @@ async fn manifests_at_fault_disturb_no_others() {
     std::fs::create_dir(directory.join("c-directory")).expect("a directory");
     write(&directory, "web", json!({"containers": [service("up")]}));
     cluster.start_agent().await;
-    cluster.until(&pod_path("web-n1"), "Running", runs).await;
+    cluster
+        .wait_until(&pod_path("web-n1"), "Running", runs)
+        .await;
     assert_eq!(cluster.log("a-thief-n1", "c", 0), "");
     assert!(cluster.get(&pod_path("a-thief-n1")).await.is_null());
     write(
@@ -197,7 +201,7 @@ async fn manifests_at_fault_disturb_no_others() {
         json!({"containers": [service("mended")]}),
     );
     cluster
-        .until(&pod_path("b-broken-n1"), "Running", runs)
+        .wait_until(&pod_path("b-broken-n1"), "Running", runs)
         .await;
 }
 
@@ -207,7 +211,9 @@ async fn mirror_pods_of_clients_are_removed_and_never_run() {
     let (mut cluster, directory) = cluster().await;
     write(&directory, "web", json!({"containers": [service("up")]}));
     cluster.start_agent().await;
-    let web = cluster.until(&pod_path("web-n1"), "Running", runs).await;
+    let web = cluster
+        .wait_until(&pod_path("web-n1"), "Running", runs)
+        .await;
     for hash in [json!("x"), web["metadata"]["annotations"][HASH].clone()] {
         let annotations = json!({HASH: hash, MIRROR: hash, "kubernetes.io/config.source": "file"});
         let metadata = json!({"name": "forged", "annotations": annotations});
@@ -216,9 +222,7 @@ async fn mirror_pods_of_clients_are_removed_and_never_run() {
         let pods = "/api/v1/namespaces/default/pods";
         let created = cluster.call(Method::POST, pods, Some(pod)).await;
         created.expect("a pod that names its node");
-        cluster
-            .until(&pod_path("forged"), "gone", Value::is_null)
-            .await;
+        cluster.wait_until_gone("forged").await;
     }
     assert_eq!(cluster.log("forged", "c", 0), "");
     let after = cluster.get(&pod_path("web-n1")).await;
@@ -239,7 +243,7 @@ async fn regression_restarts_of_static_pods_outlive_the_agent() {
         message.starts_with(&format!("back-off {pause} "))
     };
     let first = cluster
-        .until(&path, "waiting for 10 s", |pod| waits(pod, "10s"))
+        .wait_until(&path, "waiting for 10 s", |pod| waits(pod, "10s"))
         .await;
     cluster.stop_agent().await;
     // This one has only what its predecessor left on the node.
@@ -247,7 +251,7 @@ async fn regression_restarts_of_static_pods_outlive_the_agent() {
     cluster.stop_agent().await;
     cluster.start_agent().await;
     let next = cluster
-        .until(&path, "waiting for 20 s", |pod| waits(pod, "20s"))
+        .wait_until(&path, "waiting for 20 s", |pod| waits(pod, "20s"))
         .await;
     assert_eq!(next["status"]["startTime"], first["status"]["startTime"]);
     assert_eq!(status(&next, "c")["restartCount"], 2);
@@ -262,10 +266,14 @@ async fn regression_manifests_that_cannot_be_read_end_nothing() {
     let (mut cluster, directory) = cluster().await;
     cluster.start_agent().await;
     write(&directory, "web", json!({"containers": [service("up")]}));
-    let web = cluster.until(&pod_path("web-n1"), "Running", runs).await;
+    let web = cluster
+        .wait_until(&pod_path("web-n1"), "Running", runs)
+        .await;
     let other = json!({"terminationGracePeriodSeconds": 0, "containers": [service("other")]});
     let uid = cluster.pod("other", other).await;
-    cluster.until(&pod_path("other"), "Running", runs).await;
+    cluster
+        .wait_until(&pod_path("other"), "Running", runs)
+        .await;
     cluster.stop_agent().await;
     let aside = cluster.root().join("aside");
     std::fs::rename(&directory, &aside).expect("the directory");
@@ -291,8 +299,12 @@ async fn regression_manifests_that_cannot_be_read_end_nothing() {
     std::os::unix::fs::symlink(&aside, &link).expect("a link");
     std::fs::rename(&link, &directory).expect("another link");
     write(&directory, "more", json!({"containers": [service("more")]}));
-    cluster.until(&pod_path("more-n1"), "Running", runs).await;
-    let after = cluster.until(&pod_path("web-n1"), "Running", runs).await;
+    cluster
+        .wait_until(&pod_path("more-n1"), "Running", runs)
+        .await;
+    let after = cluster
+        .wait_until(&pod_path("web-n1"), "Running", runs)
+        .await;
     assert_eq!(container_id(&after), container_id(&web));
     assert_eq!(cluster.log("web-n1", "c", 0), "up\n");
 }
@@ -326,7 +338,7 @@ async fn regression_a_node_that_fails_leaves_no_containers() {
     write(&directory, "web", json!({"containers": [service("up")]}));
     let refuse = Arc::new(Notify::new());
     cluster.start_agent_of(refusing(Arc::clone(&refuse)), true);
-    cluster.until_logged("web-n1", &["c"]).await;
+    cluster.wait_for_logs("web-n1", &["c"]).await;
     refuse.notify_one();
     let error = cluster.agent_error().await;
     assert!(

@@ -15,7 +15,7 @@ use super::setup::Setup;
 
 /// A connection that continues as something else, and the head of the answer. The lines of the request follow the first
 /// one.
-pub(super) async fn upgraded(
+pub(super) async fn upgrade(
     setup: &Setup,
     request: &str,
     lines: &str,
@@ -34,7 +34,7 @@ pub(super) async fn upgraded(
     (stream, answer)
 }
 
-/// As [`upgraded`], to WebSocket.
+/// Like [`upgrade`], to WebSocket.
 pub(super) async fn by_websocket(
     setup: &Setup,
     path: &str,
@@ -44,7 +44,7 @@ pub(super) async fn by_websocket(
         "upgrade: websocket\r\n{lines}sec-websocket-version: 13\r\n\
          sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
     );
-    upgraded(setup, &format!("GET {path}"), &lines).await
+    upgrade(setup, &format!("GET {path}"), &lines).await
 }
 
 /// A node with a pod whose streams a user may have.

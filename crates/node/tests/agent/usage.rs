@@ -6,9 +6,9 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::harness::shell;
-use super::setup::{Setup, Who};
+use super::setup::{Credentials, Setup};
 
-const SCRAPER: Who<'_> = Who::Certificate("scraper", &[]);
+const SCRAPER: Credentials<'_> = Credentials::Certificate("scraper", &[]);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn containers_are_measured_by_their_cgroups() {
@@ -43,7 +43,9 @@ async fn containers_are_measured_by_their_cgroups() {
         "container_processes",
     ];
     until("the container is measured", || async {
-        let (code, text) = setup.ask(&SCRAPER, Method::GET, "/metrics/cadvisor").await;
+        let (code, text) = setup
+            .request(&SCRAPER, Method::GET, "/metrics/cadvisor")
+            .await;
         let values = families.map(|family| sample(&text, family));
         match code == 200 && values.iter().all(|value| value.is_some_and(|it| it > 0.0)) {
             true => Ok(()),
@@ -51,12 +53,16 @@ async fn containers_are_measured_by_their_cgroups() {
         }
     })
     .await;
-    let (_, text) = setup.ask(&SCRAPER, Method::GET, "/metrics/cadvisor").await;
+    let (_, text) = setup
+        .request(&SCRAPER, Method::GET, "/metrics/cadvisor")
+        .await;
     let limit = sample(&text, "container_spec_memory_limit_bytes");
     assert_eq!(limit, Some(f64::from(64 << 20)));
-    let (_, text) = setup.ask(&SCRAPER, Method::GET, "/metrics/resource").await;
+    let (_, text) = setup
+        .request(&SCRAPER, Method::GET, "/metrics/resource")
+        .await;
     assert!(sample(&text, "container_cpu_usage_seconds_total") > Some(0.0));
-    let (_, text) = setup.ask(&SCRAPER, Method::GET, "/stats/summary").await;
+    let (_, text) = setup.request(&SCRAPER, Method::GET, "/stats/summary").await;
     // Its chunk, without the lengths around it.
     let object = text.lines().find(|line| line.starts_with('{'));
     let summary: Value = serde_json::from_str(object.unwrap_or_default()).expect("an object");

@@ -3,12 +3,12 @@
 use http::Method;
 use serde_json::json;
 
-use super::harness::{Cluster, isolated, pod_path, shell, status, with};
+use super::harness::{Cluster, has_isolation, pod_path, shell, status, with};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn files_follow_their_config_map() {
     let cluster = Cluster::start().await;
-    if !isolated(&cluster).await {
+    if !has_isolation(&cluster).await {
         return;
     }
     let maps = "/api/v1/namespaces/default/configmaps";
@@ -23,12 +23,12 @@ async fn files_follow_their_config_map() {
         "volumes": [{"name": "v", "configMap": {"name": "m"}}],
     });
     cluster.pod("p", spec).await;
-    cluster.until_phase("p", "Running").await;
+    cluster.wait_for_phase("p", "Running").await;
     let change = json!({"data": {"word": "new\n", "other": null, "more": ""}});
     let path = format!("{maps}/m");
     let changed = cluster.call(Method::PATCH, &path, Some(change)).await;
     changed.expect("changed");
-    cluster.until_phase("p", "Succeeded").await;
+    cluster.wait_for_phase("p", "Succeeded").await;
     assert_eq!(cluster.log("p", "c", 0), "more\nword\nnew\n");
 }
 
@@ -50,14 +50,14 @@ async fn services_and_the_api_server_are_named_in_the_environment() {
     container["env"] = json!([{"name": "MINE", "value": "at-$(DB_MAIN_SERVICE_HOST)"}]);
     let spec = json!({"restartPolicy": "Never", "containers": [container]});
     cluster.pod("linked", spec.clone()).await;
-    cluster.until_phase("linked", "Succeeded").await;
+    cluster.wait_for_phase("linked", "Succeeded").await;
     let log = cluster.log("linked", "c", 0);
     assert_eq!(log, "10.96.0.77:5432 at-10.96.0.77 443\n");
 
     let mut unlinked = spec;
     unlinked["enableServiceLinks"] = json!(false);
     cluster.pod("unlinked", unlinked).await;
-    cluster.until_phase("unlinked", "Succeeded").await;
+    cluster.wait_for_phase("unlinked", "Succeeded").await;
     let log = cluster.log("unlinked", "c", 0);
     assert_eq!(log, ": at-$(DB_MAIN_SERVICE_HOST) 443\n");
 }
@@ -65,7 +65,7 @@ async fn services_and_the_api_server_are_named_in_the_environment() {
 #[tokio::test(flavor = "multi_thread")]
 async fn config_maps_are_read_only_and_their_binary_part_is_for_volumes() {
     let cluster = Cluster::start().await;
-    if !isolated(&cluster).await {
+    if !has_isolation(&cluster).await {
         return;
     }
     let maps = "/api/v1/namespaces/default/configmaps";
@@ -83,7 +83,7 @@ async fn config_maps_are_read_only_and_their_binary_part_is_for_volumes() {
     );
     let spec = json!({"restartPolicy": "Never", "containers": [container], "volumes": [{"name": "v", "configMap": {"name": "m"}}]});
     cluster.pod("p", spec).await;
-    cluster.until_phase("p", "Succeeded").await;
+    cluster.wait_for_phase("p", "Succeeded").await;
     let log = cluster.log("p", "c", 0);
     assert!(
         log.starts_with("text\n3\n") && log.contains("refused\n"),
@@ -94,7 +94,7 @@ async fn config_maps_are_read_only_and_their_binary_part_is_for_volumes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sub_path_does_not_lead_out_of_its_volume() {
     let cluster = Cluster::start().await;
-    if !isolated(&cluster).await {
+    if !has_isolation(&cluster).await {
         return;
     }
     let mount =
@@ -109,7 +109,7 @@ async fn a_sub_path_does_not_lead_out_of_its_volume() {
     let spec = json!({"initContainers": [make], "containers": [out, inside], "volumes": [{"name": "v", "emptyDir": {}}]});
     cluster.pod("p", spec).await;
     let pod = cluster
-        .until(&pod_path("p"), "started", |pod| {
+        .wait_until(&pod_path("p"), "started", |pod| {
             status(pod, "inside")["state"]["running"].is_object()
                 && status(pod, "out")["state"]["waiting"]["message"].is_string()
         })
@@ -123,7 +123,7 @@ async fn a_sub_path_does_not_lead_out_of_its_volume() {
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_is_bounded_and_leaves_nothing_mounted() {
     let cluster = Cluster::start().await;
-    if !isolated(&cluster).await || !rustix::process::geteuid().is_root() {
+    if !has_isolation(&cluster).await || !rustix::process::geteuid().is_root() {
         return;
     }
     let mount = json!({"volumeMounts": [{"name": "v", "mountPath": "/mnt/v"}]});
@@ -136,7 +136,7 @@ async fn memory_is_bounded_and_leaves_nothing_mounted() {
         "volumes": [{"name": "v", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}],
     });
     let uid = cluster.pod("p", spec).await;
-    cluster.until_logged("p", &["c"]).await;
+    cluster.wait_for_logs("p", &["c"]).await;
     assert_eq!(cluster.log("p", "i", 0), "full\n1\n");
     assert_eq!(cluster.log("p", "c", 0), "bounded\n");
     let mounted = || {
@@ -146,16 +146,14 @@ async fn memory_is_bounded_and_leaves_nothing_mounted() {
     };
     assert!(mounted());
     cluster.delete(&pod_path("p")).await;
-    cluster
-        .until(&pod_path("p"), "gone", serde_json::Value::is_null)
-        .await;
+    cluster.wait_until_gone("p").await;
     allot_testing::wait::until_true("it is unmounted", || !mounted()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_with_too_much_in_a_volume_is_evicted() {
     let cluster = Cluster::start().await;
-    if !isolated(&cluster).await {
+    if !has_isolation(&cluster).await {
         return;
     }
     let mount = json!({"volumeMounts": [{"name": "v", "mountPath": "/mnt/v"}]});
@@ -165,20 +163,20 @@ async fn a_pod_with_too_much_in_a_volume_is_evicted() {
         "volumes": [{"name": "v", "emptyDir": {"sizeLimit": "2Mi"}}],
     });
     cluster.pod("p", spec).await;
-    let pod = cluster.until_phase("p", "Failed").await;
+    let pod = cluster.wait_for_phase("p", "Failed").await;
     let message = "Usage of EmptyDir volume \"v\" exceeds the limit \"2Mi\". ";
     assert_eq!(pod["status"]["reason"], "Evicted");
     assert_eq!(pod["status"]["message"], message);
     // The fault is the pod's own.
     let conditions = pod["status"]["conditions"].as_array().unwrap();
     assert!(!conditions.iter().any(|it| it["type"] == "DisruptionTarget"));
-    assert_eq!(cluster.until_event("p", "Evicted").await, message);
+    assert_eq!(cluster.wait_for_event("p", "Evicted").await, message);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_with_more_than_its_limit_of_storage_is_evicted() {
     let cluster = Cluster::start().await;
-    if !isolated(&cluster).await {
+    if !has_isolation(&cluster).await {
         return;
     }
     let mount = json!({
@@ -191,11 +189,11 @@ async fn a_pod_with_more_than_its_limit_of_storage_is_evicted() {
         "volumes": [{"name": "v", "emptyDir": {}}],
     });
     cluster.pod("p", spec).await;
-    let pod = cluster.until_phase("p", "Failed").await;
+    let pod = cluster.wait_for_phase("p", "Failed").await;
     assert_eq!(pod["status"]["reason"], "Evicted");
     let message = "Pod ephemeral local storage usage exceeds the total limit of containers 2Mi. ";
     assert_eq!(pod["status"]["message"], message);
-    assert_eq!(cluster.until_event("p", "Evicted").await, message);
+    assert_eq!(cluster.wait_for_event("p", "Evicted").await, message);
 }
 
 /// The attack: what a container writes to its termination message, or to `/etc/hosts`, is on the disk of the node (CVE-2020-8557 of the
@@ -203,7 +201,7 @@ async fn a_pod_with_more_than_its_limit_of_storage_is_evicted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn regression_files_of_the_node_in_containers_count_for_the_limit_of_storage() {
     let cluster = Cluster::start().await;
-    if !isolated(&cluster).await {
+    if !has_isolation(&cluster).await {
         return;
     }
     let limit = json!({"resources": {"limits": {"ephemeral-storage": "2Mi"}}});
@@ -211,7 +209,7 @@ async fn regression_files_of_the_node_in_containers_count_for_the_limit_of_stora
     let mut container = with(shell(script), "c", limit);
     container["terminationMessagePath"] = json!("/dev/termination-log");
     cluster.pod("p", json!({"containers": [container]})).await;
-    let pod = cluster.until_phase("p", "Failed").await;
+    let pod = cluster.wait_for_phase("p", "Failed").await;
     let message = "Pod ephemeral local storage usage exceeds the total limit of containers 2Mi. ";
     assert_eq!(pod["status"]["message"], message);
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use allot_node::shim::spec::{ContainerSpec, Mount};
 
-use super::harness::{As, Container, check, machine};
+use super::harness::{Container, RunAs, check, machine};
 
 pub fn mount(source: &Path, target: &str) -> Mount {
     Mount {
@@ -36,7 +36,7 @@ fn nothing_of_the_host_is_visible_but_programs() {
          ls -A /; ls /etc/shadow /etc/ssh /etc/kubernetes /boot /proc/1/root/work; ls /usr/bin/env",
         path = path.display()
     );
-    for user in [As::Root, As::Nobody] {
+    for user in [RunAs::Root, RunAs::Nobody] {
         let Some(machine) = machine(user) else {
             continue;
         };
@@ -95,7 +95,7 @@ fn paths_of_the_set_up_lead_nowhere() {
         "/../../w",
         "/mnt/link/v",
     ] {
-        for user in [As::Root, As::Nobody] {
+        for user in [RunAs::Root, RunAs::Nobody] {
             let Some(machine) = machine(user) else {
                 continue;
             };
@@ -135,7 +135,7 @@ fn links_in_a_volume_do_not_lead_mounts_out_of_the_container() {
         format!("/data/up{}", inside.display()),
         "/data/out".to_owned(),
     ] {
-        for user in [As::Root, As::Nobody] {
+        for user in [RunAs::Root, RunAs::Nobody] {
             let Some(machine) = machine(user) else {
                 continue;
             };
@@ -187,7 +187,7 @@ fn sub_paths_stay_inside_of_the_volume() {
         "up/x",
         "real/../../..",
     ] {
-        for user in [As::Root, As::Nobody] {
+        for user in [RunAs::Root, RunAs::Nobody] {
             let Some(machine) = machine(user) else {
                 continue;
             };
@@ -215,9 +215,9 @@ fn a_directory_that_is_exchanged_with_a_link_meanwhile_leads_nowhere_else() {
                 rustix::fs::renameat_with(cwd, &directory, cwd, &link, exchange).unwrap();
             }
         });
-        if let Some(machine) = machine(As::Root) {
+        if let Some(machine) = machine(RunAs::Root) {
             for _ in 0..20 {
-                let container = Container::start(As::Root, machine, "ls /v", |spec| {
+                let container = Container::start(RunAs::Root, machine, "ls /v", |spec| {
                     spec.mounts = vec![Mount {
                         sub_path: Some("d".into()),
                         ..mount(volume.path(), "/v")
@@ -298,7 +298,7 @@ fn processes_of_the_host_are_not_there() {
 
 #[tokio::test]
 async fn the_end_of_the_helper_is_the_end_of_the_container() {
-    for user in [As::Root, As::Nobody] {
+    for user in [RunAs::Root, RunAs::Nobody] {
         let Some(machine) = machine(user) else {
             continue;
         };
@@ -328,19 +328,19 @@ async fn the_end_of_the_helper_is_the_end_of_the_container() {
 /// A process that stays behind in the PID namespace of the host, and writes without end.
 #[test]
 fn what_a_program_leaves_behind_does_not_keep_its_container() {
-    let Some(machine) = machine(As::Root) else {
+    let Some(machine) = machine(RunAs::Root) else {
         return;
     };
     let script = "setsid yes & echo up; exit 7";
     let change = |spec: &mut ContainerSpec| spec.security.host_pid = true;
-    let (exit, _) = Container::start(As::Root, machine, script, change).end();
+    let (exit, _) = Container::start(RunAs::Root, machine, script, change).end();
     assert_eq!(exit.code, 7);
 }
 
 /// Without cgroups nothing but their parents tells which processes of the host's namespace are a container's.
 #[test]
 fn what_a_program_leaves_behind_ends_without_cgroups() {
-    let Some(machine) = machine(As::Root) else {
+    let Some(machine) = machine(RunAs::Root) else {
         return;
     };
     // What is put in their place there is meant for cgroups that cannot be written.
@@ -355,7 +355,7 @@ fn what_a_program_leaves_behind_ends_without_cgroups() {
         spec.security.host_pid = true;
         spec.cgroups = false;
     };
-    let (exit, _) = Container::start(As::Root, machine, &script, change).end();
+    let (exit, _) = Container::start(RunAs::Root, machine, &script, change).end();
     assert_eq!(exit.code, 7);
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let left = processes.filter(|process| {
@@ -377,7 +377,7 @@ fn nothing_takes_the_place_of_proc() {
         "/proc/sys",
         "/./proc/1",
     ] {
-        for user in [As::Root, As::Nobody] {
+        for user in [RunAs::Root, RunAs::Nobody] {
             let Some(machine) = machine(user) else {
                 continue;
             };

@@ -8,12 +8,12 @@ use std::path::Path;
 use allot_node::shim::spec::ContainerSpec;
 
 use super::attacks::{mount, volume};
-use super::harness::{As, Container, check, machine};
+use super::harness::{Container, RunAs, check, machine};
 use super::images::{canary, listing, on, open_directory};
 
 /// Why a container does not start, for every kind of user that can have containers here.
 #[track_caller]
-fn check_refused(users: &[As], change: impl Fn(&mut ContainerSpec), message: &str) {
+fn check_refused(users: &[RunAs], change: impl Fn(&mut ContainerSpec), message: &str) {
     for user in users {
         let Some(machine) = machine(*user) else {
             continue;
@@ -24,7 +24,7 @@ fn check_refused(users: &[As], change: impl Fn(&mut ContainerSpec), message: &st
     }
 }
 
-const BOTH: [As; 2] = [As::Root, As::Nobody];
+const BOTH: [RunAs; 2] = [RunAs::Root, RunAs::Nobody];
 
 /// The attack: links, and as root device nodes, on the host; `ptmx` there was removed.
 #[test]
@@ -115,7 +115,11 @@ fn devices_in_volumes_are_refused() {
             spec.mounts = vec![mount(volume.path(), "/dev/v")];
             spec.devices = vec![device(path)];
         };
-        check_refused(&[As::Root], change, "cannot be a device of the container");
+        check_refused(
+            &[RunAs::Root],
+            change,
+            "cannot be a device of the container",
+        );
     }
     assert_eq!(fs::read_dir(volume.path()).unwrap().count(), 0);
     // Those that are mounted.
@@ -138,7 +142,7 @@ fn devices_in_volumes_are_refused() {
 /// A driver in a container mounts the host's `/dev`, which a privileged one has already.
 #[test]
 fn a_privileged_container_mounts_the_devices_of_the_host() {
-    let Some(machine) = machine(As::Root) else {
+    let Some(machine) = machine(RunAs::Root) else {
         return;
     };
     // Devices come and go on the host meanwhile; these are what is made below `/dev` otherwise.
@@ -169,7 +173,7 @@ fn a_privileged_container_mounts_the_devices_of_the_host() {
         spec.mounts = vec![mount(Path::new("/dev"), "/dev")];
     };
     let script = format!("test -e '/dev/{own}' && test -c /dev/null && echo devices");
-    let (_, text) = Container::start(As::Root, machine, &script, change).end();
+    let (_, text) = Container::start(RunAs::Root, machine, &script, change).end();
     assert_eq!(text, "devices\n");
     assert_eq!(look(), before);
 }

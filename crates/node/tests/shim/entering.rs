@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use allot_node::shim::spec::Seccomp;
 
 use super::attacks::volume;
-use super::harness::{As, Container, machine, there_is};
+use super::harness::{Container, RunAs, is_installed, machine};
 
 /// Looks at every other process for files of the host and for capabilities beyond its own.
 const LOOK: &str = r#"
@@ -34,7 +34,7 @@ print("enough")
 /// the host's files through `/proc/PID/root`, and could take over the process with all of its capabilities.
 #[test]
 fn regression_a_program_that_enters_a_container_shows_nothing_of_the_host() {
-    if !there_is("python3") {
+    if !is_installed("python3") {
         return;
     }
     let secret = volume();
@@ -42,7 +42,7 @@ fn regression_a_program_that_enters_a_container_shows_nothing_of_the_host() {
     std::fs::write(&token, "secret").unwrap();
     let program = LOOK.replace("TOKEN", &token.display().to_string());
     let script = format!("exec /usr/bin/python3 -u -c '{program}'");
-    for user in [As::Root, As::Nobody] {
+    for user in [RunAs::Root, RunAs::Nobody] {
         let Some(machine) = machine(user) else {
             continue;
         };

@@ -1,4 +1,4 @@
-//! Containers without an agent.
+//! Containers that a test starts through the shim, without an agent.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,35 +11,35 @@ use allot_node::shim::spec::{self, Answer, ContainerSpec, ExecSpec, Exit, Isolat
 
 /// The user that runs the shim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum As {
+pub enum RunAs {
     Root,
     Nobody,
-    /// One that no other test is, for what the kernel counts by users. Only as root.
-    Alone,
-    /// Another one, for the number of processes.
+    /// A user that no other test uses, for limits that the kernel counts per user. Needs root.
+    UnsharedUser,
+    /// A further user, for counting processes.
     Counted,
-    /// One that may have few processes: [`FEW`]. Only as root.
-    Few,
+    /// A user that may have only a few processes: [`FEW`]. Needs root.
+    FewProcesses,
 }
 
-/// Processes that [`As::Few`] may have.
+/// Processes that [`RunAs::FewProcesses`] may have.
 const FEW: u32 = 48;
 
-impl As {
-    /// The number of a user other than the one that runs the tests.
+impl RunAs {
+    /// The ID of the user, if it is not the one that runs the tests.
     fn other(self) -> Option<u32> {
         let id = match self {
             Self::Root => return None,
             Self::Nobody => 65534,
-            Self::Alone => 65533,
+            Self::UnsharedUser => 65533,
             Self::Counted => 65531,
-            Self::Few => 65532,
+            Self::FewProcesses => 65532,
         };
         rustix::process::geteuid().is_root().then_some(id)
     }
 }
 
-/// What [`probe`] says.
+/// What the shim's command `probe` reports.
 #[derive(serde::Deserialize, Clone, Copy)]
 pub struct Machine {
     pub isolation: Isolation,
@@ -65,19 +65,19 @@ fn open_directory() -> tempfile::TempDir {
     directory
 }
 
-fn command(user: As) -> Command {
+fn command(user: RunAs) -> Command {
     let mut command = without_environment(user);
     // As the agent starts it.
     command.env_clear();
     command
 }
 
-fn without_environment(user: As) -> Command {
+fn without_environment(user: RunAs) -> Command {
     program_of(user, &helper())
 }
 
-/// A program that a user runs.
-pub fn program_of(user: As, program: &Path) -> Command {
+/// A command that runs a program as a user.
+pub fn program_of(user: RunAs, program: &Path) -> Command {
     let Some(id) = user.other() else {
         return Command::new(program);
     };
@@ -87,24 +87,24 @@ pub fn program_of(user: As, program: &Path) -> Command {
         format!("--regid={id}"),
         "--clear-groups".to_owned(),
     ]);
-    if user == As::Few {
+    if user == RunAs::FewProcesses {
         command.args(["prlimit".to_owned(), format!("--nproc={FEW}")]);
     }
     command.arg(program);
     command
 }
 
-/// A directory that belongs to the user.
-fn own(user: As, path: &Path) {
+/// Creates a directory that belongs to the user.
+fn own(user: RunAs, path: &Path) {
     fs::create_dir_all(path).expect("a directory");
     if let Some(id) = user.other() {
         chown(path, Some(id), Some(id)).expect("chown");
     }
 }
 
-/// What the machine permits; `None`, with a word about it, where there are no containers for this user.
-pub fn machine(user: As) -> Option<Machine> {
-    if user != As::Nobody && !rustix::process::geteuid().is_root() {
+/// The isolation that the machine supports for a user. `None` if it supports none; this prints that the test is skipped.
+pub fn machine(user: RunAs) -> Option<Machine> {
+    if user != RunAs::Nobody && !rustix::process::geteuid().is_root() {
         eprintln!("skipped: not root");
         return None;
     }
@@ -128,15 +128,15 @@ pub fn machine(user: As) -> Option<Machine> {
 /// One container.
 pub struct Container {
     pub directory: tempfile::TempDir,
-    user: As,
+    user: RunAs,
     child: Child,
     pub started: Result<State, String>,
 }
 
 impl Container {
-    /// Starts a shell script. `change` may change everything else.
+    /// Starts a shell script in a container; `change` can modify the specification.
     pub fn start(
-        user: As,
+        user: RunAs,
         machine: Machine,
         script: &str,
         change: impl FnOnce(&mut ContainerSpec),
@@ -204,7 +204,7 @@ impl Container {
         }
     }
 
-    /// Waits for its end; how it ended and what it printed.
+    /// Waits until the container ends; returns its exit and its output.
     pub fn end(mut self) -> (Exit, String) {
         if let Err(reason) = &self.started {
             panic!("not started: {reason}");
@@ -224,7 +224,7 @@ impl Container {
         lines.map(|line| format!("{line}\n")).collect()
     }
 
-    /// Runs a further program; what it printed.
+    /// Runs a script in the container; returns its output.
     pub fn exec(&self, script: &str) -> String {
         let spec = ExecSpec {
             directory: self.path(),
@@ -254,10 +254,10 @@ impl Drop for Container {
     }
 }
 
-/// What a script prints in a container, for every kind of user that can have containers here.
+/// Checks the output of a script in a container, for root and for an ordinary user if the machine supports it.
 #[track_caller]
 pub fn check(script: &str, change: impl Fn(&mut ContainerSpec), expected: &str) {
-    for user in [As::Root, As::Nobody] {
+    for user in [RunAs::Root, RunAs::Nobody] {
         let Some(machine) = machine(user) else {
             continue;
         };
@@ -267,8 +267,8 @@ pub fn check(script: &str, change: impl Fn(&mut ContainerSpec), expected: &str) 
     }
 }
 
-/// Whether a program can be run in a container.
-pub fn there_is(program: &str) -> bool {
+/// Whether a program of the host is installed; otherwise prints that the test is skipped.
+pub fn is_installed(program: &str) -> bool {
     let found = Path::new("/usr/bin").join(program).exists();
     if !found {
         eprintln!("skipped: no {program}");

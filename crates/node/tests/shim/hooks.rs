@@ -3,7 +3,7 @@
 use allot_cdi::Hook;
 use allot_node::shim::spec::{ContainerSpec, Seccomp};
 
-use super::harness::{As, Container, check, machine};
+use super::harness::{Container, RunAs, check, machine};
 
 /// A hook that runs a script, outside of the container as those of network drivers do.
 fn hook(script: &str) -> Hook {
@@ -22,7 +22,7 @@ fn at(point: &str, script: &str) -> Hook {
 /// The event of the pod had the exit code of the hook, and the reason was in a file of the agent.
 #[test]
 fn regression_a_hook_that_fails_says_why() {
-    for user in [As::Root, As::Nobody] {
+    for user in [RunAs::Root, RunAs::Nobody] {
         let Some(machine) = machine(user) else {
             continue;
         };
@@ -69,7 +69,7 @@ fn regression_a_hook_of_the_image_is_confined_like_its_program() {
         "grep -E '^(Cap(Inh|Prm|Eff|Bnd|Amb)|NoNewPrivs|Seccomp|Uid|Gid):' /proc/self/status";
     let of_the_node = Seccomp::Profile(r#"{"defaultAction": "SCMP_ACT_ALLOW"}"#.to_owned());
     for seccomp in [Seccomp::RuntimeDefault, of_the_node, Seccomp::Unconfined] {
-        for user in [As::Root, As::Nobody] {
+        for user in [RunAs::Root, RunAs::Nobody] {
             let Some(machine) = machine(user) else {
                 continue;
             };
@@ -108,7 +108,7 @@ fn a_hook_inside_of_a_container_has_its_variables_and_precedes_its_program() {
     );
     let own = with(&["GREETING=own"], &["echo $GREETING"]);
     check("cat /dev/shm/said", own, "own\n");
-    for user in [As::Root, As::Nobody] {
+    for user in [RunAs::Root, RunAs::Nobody] {
         let Some(machine) = machine(user) else {
             continue;
         };

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use allot_node::shim::spec::{ContainerSpec, Mount};
 
-use super::harness::{As, Container, check, machine};
+use super::harness::{Container, RunAs, check, machine};
 use super::programs;
 
 /// A directory that every user can read.
@@ -17,21 +17,21 @@ pub fn open_directory() -> tempfile::TempDir {
     directory
 }
 
-/// Gives a layer to the user that containers without root run as: a layer belongs to the agent that has unpacked it.
-fn give(path: &Path) {
+/// Changes the owner of a layer to the user of containers without root: a layer belongs to the agent that has unpacked it.
+fn chown_to_container_user(path: &Path) {
     if !rustix::process::geteuid().is_root() {
         return;
     }
     std::os::unix::fs::lchown(path, Some(65534), Some(65534)).unwrap();
     if path.symlink_metadata().unwrap().is_dir() {
         for entry in fs::read_dir(path).unwrap() {
-            give(&entry.unwrap().path());
+            chown_to_container_user(&entry.unwrap().path());
         }
     }
 }
 
 /// A layer with a shell and a few programs.
-fn base() -> PathBuf {
+fn shell_layer() -> PathBuf {
     static LAYER: OnceLock<tempfile::TempDir> = OnceLock::new();
     let layer = LAYER.get_or_init(|| {
         let directory = open_directory();
@@ -40,7 +40,7 @@ fn base() -> PathBuf {
             fs::create_dir_all(to.parent().unwrap()).unwrap();
             fs::copy(&file, &to).unwrap();
         }
-        give(directory.path());
+        chown_to_container_user(directory.path());
         directory
     });
     layer.path().to_owned()
@@ -54,15 +54,17 @@ pub fn layer(files: &[(&str, &str)]) -> tempfile::TempDir {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, content).unwrap();
     }
-    give(directory.path());
+    chown_to_container_user(directory.path());
     directory
 }
 
 /// Runs a script on layers, the topmost first, above the one with the programs.
 pub fn on(layers: &[&Path]) -> impl Fn(&mut ContainerSpec) + use<> {
-    layers.iter().for_each(|layer| give(layer));
+    layers
+        .iter()
+        .for_each(|layer| chown_to_container_user(layer));
     let mut lower: Vec<PathBuf> = layers.iter().map(|it| (*it).to_owned()).collect();
-    lower.push(base());
+    lower.push(shell_layer());
     move |spec| spec.root.lower.clone_from(&lower)
 }
 
@@ -92,7 +94,7 @@ fn many_layers_lie_over_each_other() {
 /// Without overlay mounts, a container has its own copy of the layers.
 #[test]
 fn a_copy_takes_the_place_of_layers() {
-    for user in [As::Root, As::Nobody] {
+    for user in [RunAs::Root, RunAs::Nobody] {
         let Some(machine) = machine(user) else {
             continue;
         };
@@ -102,7 +104,7 @@ fn a_copy_takes_the_place_of_layers() {
             fs::create_dir_all(to.parent().unwrap()).unwrap();
             fs::copy(&file, &to).unwrap();
         }
-        give(copy.path());
+        chown_to_container_user(copy.path());
         let script = "cat /etc/word; echo changed > /etc/word; cat /etc/word; test -e /usr/share/doc || echo alone";
         let change = |spec: &mut ContainerSpec| spec.root.copy = Some(copy.path().to_owned());
         let (_, text) = Container::start(user, machine, script, change).end();
@@ -201,7 +203,7 @@ fn links_of_an_image_do_not_lead_its_set_up_to_the_host() {
                 spec.mounts.push(file);
                 spec.cwd = Some("/data/work/deep".into());
             };
-            for user in [As::Root, As::Nobody] {
+            for user in [RunAs::Root, RunAs::Nobody] {
                 let Some(machine) = machine(user) else {
                     continue;
                 };
@@ -234,7 +236,7 @@ fn links_of_an_image_do_not_lead_to_users_of_the_host() {
             fs::create_dir(top.path().join("etc")).unwrap();
             symlink(canary.path().join("passwd"), top.path().join(link)).unwrap();
         }
-        for user in [As::Root, As::Nobody] {
+        for user in [RunAs::Root, RunAs::Nobody] {
             let Some(machine) = machine(user) else {
                 continue;
             };
@@ -270,7 +272,7 @@ fn descriptors_of_the_helper_are_no_working_directories() {
     let canary = canary();
     let path = canary.path().join("passwd");
     let path = path.strip_prefix("/").unwrap().display().to_string();
-    for user in [As::Root, As::Nobody] {
+    for user in [RunAs::Root, RunAs::Nobody] {
         let Some(machine) = machine(user) else {
             continue;
         };
@@ -325,7 +327,7 @@ fn sub_paths_of_an_image_are_not_created() {
         move |spec: &mut ContainerSpec| spec.mounts = vec![mount.clone()]
     };
     check("cat /v/file", volume("there"), "content\n");
-    for user in [As::Root, As::Nobody] {
+    for user in [RunAs::Root, RunAs::Nobody] {
         let Some(machine) = machine(user) else {
             continue;
         };

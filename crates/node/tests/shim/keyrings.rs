@@ -2,7 +2,7 @@
 
 use allot_testing::wait::{until, until_true};
 
-use super::harness::{As, Container, machine, there_is};
+use super::harness::{Container, RunAs, is_installed, machine};
 
 /// A Python program with the C library as `c`.
 fn python(program: &str) -> String {
@@ -17,7 +17,7 @@ fn ask() -> String {
 /// The attack: containers had the keyring of the session in which the agent was started, and read the keys in it.
 #[test]
 fn keys_of_the_hosts_session_are_not_there() {
-    if !there_is("python3") {
+    if !is_installed("python3") {
         return;
     }
     let ask = ask();
@@ -32,7 +32,7 @@ fn keys_of_the_hosts_session_are_not_there() {
     }
     // It ends when the further program is through.
     let script = format!("{ask}; until [ -e /tmp/end ]; do sleep 0.1; done");
-    for user in [As::Root, As::Nobody] {
+    for user in [RunAs::Root, RunAs::Nobody] {
         let Some(machine) = machine(user) else {
             continue;
         };
@@ -58,10 +58,10 @@ fn join_session() -> bool {
 /// starts, or it starts with the keyring of the agent's session.
 #[tokio::test]
 async fn a_container_that_takes_all_keys_keeps_no_other_from_starting() {
-    if !there_is("python3") {
+    if !is_installed("python3") {
         return;
     }
-    let Some(machine) = machine(As::Alone) else {
+    let Some(machine) = machine(RunAs::UnsharedUser) else {
         return;
     };
     // A process without one gets one in excess of the quota.
@@ -93,7 +93,7 @@ async fn a_container_that_takes_all_keys_keeps_no_other_from_starting() {
     ));
     let script = format!("{fill}; until [ -e /tmp/end ]; do sleep 0.1; done");
     let greedy = until("keys of earlier containers are gone", || async {
-        let container = Container::start(As::Alone, machine, &script, |_| {});
+        let container = Container::start(RunAs::UnsharedUser, machine, &script, |_| {});
         // A program that is there before has a key, which is free again when it ends.
         until_true("all keys are taken", || !container.log().is_empty()).await;
         match container.log().trim() == libc::EPERM.to_string() {
@@ -113,7 +113,9 @@ async fn a_container_that_takes_all_keys_keeps_no_other_from_starting() {
         let change = |spec: &mut allot_node::shim::spec::ContainerSpec| {
             spec.security.privileged = privileged;
         };
-        Container::start(As::Alone, machine, &look, change).end().1
+        Container::start(RunAs::UnsharedUser, machine, &look, change)
+            .end()
+            .1
     };
     let others = [further, run(false), run(true)];
     greedy.exec("touch /tmp/end");

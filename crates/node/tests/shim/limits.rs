@@ -7,10 +7,10 @@ use allot_node::shim::spec::{ContainerSpec, Isolation};
 
 use allot_testing::wait::until_true;
 
-use super::harness::{As, Container, Machine, machine, program_of, there_is};
+use super::harness::{Container, Machine, RunAs, is_installed, machine, program_of};
 
 fn with_cgroups() -> Option<Machine> {
-    let machine = machine(As::Root).filter(|machine| machine.cgroups);
+    let machine = machine(RunAs::Root).filter(|machine| machine.cgroups);
     if machine.is_none() {
         eprintln!("skipped: cgroups cannot be written");
     }
@@ -26,7 +26,7 @@ fn too_much_memory_is_the_end_and_is_named() {
     let script = "head -c 60000000 /dev/zero | tail -c 50000000 | wc -c; echo survived";
     let change = |spec: &mut ContainerSpec| spec.limits.memory = Some(16 << 20);
     let (exit, text) = Container::start(
-        As::Root,
+        RunAs::Root,
         machine,
         &format!("exec sh -ec '{script}'"),
         change,
@@ -34,11 +34,11 @@ fn too_much_memory_is_the_end_and_is_named() {
     .end();
     assert!(!text.contains("50000000"), "{text}");
     let script = "x=$(head -c 60000000 /dev/zero | tr '\\0' x); exit 3";
-    let container = Container::start(As::Root, machine, script, change);
+    let container = Container::start(RunAs::Root, machine, script, change);
     let (killed, _) = container.end();
     assert_ne!(killed.code, 0);
     assert!(killed.oom_killed, "{killed:?} {exit:?}");
-    let (fine, _) = Container::start(As::Root, machine, "exit 3", change).end();
+    let (fine, _) = Container::start(RunAs::Root, machine, "exit 3", change).end();
     assert!(!fine.oom_killed);
 }
 
@@ -49,7 +49,7 @@ fn processes_are_counted() {
     };
     let script = "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 100 & done; echo all";
     let change = |spec: &mut ContainerSpec| spec.limits.pids = Some(6);
-    let (_, text) = Container::start(As::Root, machine, script, change).end();
+    let (_, text) = Container::start(RunAs::Root, machine, script, change).end();
     assert!(!text.contains("all\n"), "{text}");
 }
 
@@ -66,10 +66,10 @@ async fn containers_of_a_pod_share_its_processes() {
     };
     let script = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do sleep 1000 & done; echo all; \
         until [ -e /tmp/go ]; do sleep 0.1; done";
-    let first = Container::start(As::Root, machine, script, change);
+    let first = Container::start(RunAs::Root, machine, script, change);
     assert!(first.started.is_ok(), "{:?}", first.started);
     until_true("the first has its processes", || first.log() == "all\n").await;
-    let (_, text) = Container::start(As::Root, machine, script, change).end();
+    let (_, text) = Container::start(RunAs::Root, machine, script, change).end();
     assert!(!text.contains("all\n"), "{text}");
     first.exec("touch /tmp/go");
     let (exit, _) = first.end();
@@ -85,13 +85,13 @@ async fn containers_of_a_pod_share_its_processes() {
 /// Where cgroups cannot be written, the kernel counts them for the user.
 #[test]
 fn processes_of_users_are_counted_without_cgroups() {
-    let Some(machine) = machine(As::Counted) else {
+    let Some(machine) = machine(RunAs::Counted) else {
         return;
     };
     let script = "for i in $(seq 40); do sleep 100 & done; echo all";
     let run = |pids: i64| {
         let change = |spec: &mut ContainerSpec| spec.limits.pids = Some(pids);
-        Container::start(As::Counted, machine, script, change)
+        Container::start(RunAs::Counted, machine, script, change)
             .end()
             .1
     };
@@ -102,7 +102,7 @@ fn processes_of_users_are_counted_without_cgroups() {
 /// The attack: programs in several containers fork until the agent's user has no process left, and the agent cannot start any.
 #[tokio::test]
 async fn containers_together_leave_processes_to_their_user() {
-    let Some(machine) = machine(As::Few).filter(|_| there_is("python3")) else {
+    let Some(machine) = machine(RunAs::FewProcesses).filter(|_| is_installed("python3")) else {
         return;
     };
     let bomb = "exec python3 -c '
@@ -118,13 +118,13 @@ except OSError:
 time.sleep(1000)'";
     let mut bombs = Vec::new();
     for _ in 0..2 {
-        let container = Container::start(As::Few, machine, bomb, |_| {});
+        let container = Container::start(RunAs::FewProcesses, machine, bomb, |_| {});
         assert!(container.started.is_ok(), "{:?}", container.started);
         until_true("the bomb is through", || !container.log().is_empty()).await;
         assert_eq!(container.log(), "full\n");
         bombs.push(container);
     }
-    let others = program_of(As::Few, Path::new("/bin/sh"))
+    let others = program_of(RunAs::FewProcesses, Path::new("/bin/sh"))
         .args(["-c", "sleep 0 & sleep 0 & wait; echo room"])
         .output()
         .expect("a program");
@@ -138,7 +138,7 @@ fn regression_containers_together_leave_processes_to_the_machine() {
         return;
     };
     let change = |spec: &mut ContainerSpec| spec.limits.pids = Some(1000);
-    Container::start(As::Root, machine, "true", change).end();
+    Container::start(RunAs::Root, machine, "true", change).end();
     let files =
         ["/sys/fs/cgroup/allot", "/sys/fs/cgroup/pids/allot"].map(|it| format!("{it}/pids.max"));
     let found = files.iter().find_map(|file| fs::read_to_string(file).ok());
@@ -180,7 +180,7 @@ fn limits_cannot_be_lifted_in_a_user_namespace() {
             spec.security.capabilities.push("CAP_SETFCAP".into());
             id.clone_from(&spec.id);
         };
-        let ended = Container::start(As::Root, machine, &script, change).end();
+        let ended = Container::start(RunAs::Root, machine, &script, change).end();
         check_no_cgroup(&id);
         ended
     };
@@ -217,7 +217,7 @@ fn processes_that_fork_without_end_end_with_their_container() {
         spec.limits.pids = Some(48);
         id.clone_from(&spec.id);
     };
-    let (exit, _) = Container::start(As::Root, machine, &script, change).end();
+    let (exit, _) = Container::start(RunAs::Root, machine, &script, change).end();
     assert_eq!(exit.code, 7);
     check_no_cgroup(&id);
 }
@@ -243,7 +243,7 @@ fn programs_see_their_limits_and_leave_no_cgroup() {
     let script = "cat /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/memory.max 2>/dev/null; \
         cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us 2>/dev/null || cut -d' ' -f1 /sys/fs/cgroup/cpu.max";
     let mut id = String::new();
-    let container = Container::start(As::Root, machine, script, |spec| {
+    let container = Container::start(RunAs::Root, machine, script, |spec| {
         spec.limits.memory = Some(64 << 20);
         spec.limits.cpu_quota = Some(50_000);
         spec.limits.cpu_shares = Some(512);
@@ -256,12 +256,12 @@ fn programs_see_their_limits_and_leave_no_cgroup() {
 
 #[test]
 fn the_root_directory_is_bounded() {
-    let Some(machine) = machine(As::Root) else {
+    let Some(machine) = machine(RunAs::Root) else {
         return;
     };
     let script = "dd if=/dev/zero of=/tmp/f bs=1M count=8 2>&1 | grep -o 'No space left'";
     let change = |spec: &mut ContainerSpec| spec.limits.root = Some(4 << 20);
-    let (_, text) = Container::start(As::Root, machine, script, change).end();
+    let (_, text) = Container::start(RunAs::Root, machine, script, change).end();
     assert_eq!(text, "No space left\n");
 }
 
@@ -278,13 +278,13 @@ impl Drop for Disk {
 /// It was reported as killed, and the log ended in the middle of a line.
 #[test]
 fn regression_a_log_that_fills_the_disk_does_not_hide_the_end() {
-    let Some(machine) = machine(As::Root) else {
+    let Some(machine) = machine(RunAs::Root) else {
         return;
     };
     let mut disk = None;
     // As many pieces as a long line is split into.
     let script = "head -c 3276800 /dev/zero | tr '\\0' x; exit 7";
-    let container = Container::start(As::Root, machine, script, |spec| {
+    let container = Container::start(RunAs::Root, machine, script, |spec| {
         let directory = spec
             .log
             .parent()
@@ -307,7 +307,7 @@ fn regression_a_log_that_fills_the_disk_does_not_hide_the_end() {
 /// A part of the second version's hierarchy in which no controller is switched on, as an agent may be given one.
 #[test]
 fn regression_a_hierarchy_without_controllers_limits_nothing() {
-    if machine(As::Root).is_none() {
+    if machine(RunAs::Root).is_none() {
         return;
     }
     let directory = tempfile::tempdir().expect("a directory");
@@ -322,7 +322,7 @@ fn regression_a_hierarchy_without_controllers_limits_nothing() {
         umount /sys/fs/cgroup
         find "$part" -depth -type d -exec rmdir {} \;
     "#;
-    let mut command = program_of(As::Root, Path::new("/usr/bin/unshare"));
+    let mut command = program_of(RunAs::Root, Path::new("/usr/bin/unshare"));
     command.args(["--mount", "--propagation", "private", "sh", "-ec", script]);
     let shim = env!("CARGO_BIN_EXE_allot-node-shim");
     let output = command.arg("sh").arg(directory.path()).arg(shim).output();

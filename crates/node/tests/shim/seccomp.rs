@@ -7,7 +7,7 @@ use std::process::Command;
 use allot_node::shim::spec::{ContainerSpec, Mount, Seccomp};
 
 use super::attacks::{mount, volume};
-use super::harness::{As, Container, check, machine, there_is};
+use super::harness::{Container, RunAs, check, is_installed, machine};
 
 fn default_profile(spec: &mut ContainerSpec) {
     spec.security.seccomp = Seccomp::RuntimeDefault;
@@ -33,7 +33,7 @@ fn shells_run_under_the_default_seccomp_profile() {
 
 #[test]
 fn threads_sockets_and_children_of_python_run() {
-    if !there_is("python3") {
+    if !is_installed("python3") {
         return;
     }
     let script = r#"
@@ -137,7 +137,7 @@ func main() {
 /// Calls by their numbers, as programs make them that go around the C library.
 #[test]
 fn attacks_by_system_calls_are_refused() {
-    if !there_is("perl") {
+    if !is_installed("perl") {
         return;
     }
     let (refused, missing) = (libc::EPERM, libc::ENOSYS);
@@ -263,7 +263,7 @@ fn the_entry_for_32_bits_is_the_end_of_a_program() {
     let program = directory.path().join("program");
     fs::write(&program, by_the_entry_of_32_bits()).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    for user in [As::Root, As::Nobody] {
+    for user in [RunAs::Root, RunAs::Nobody] {
         let Some(machine) = machine(user) else {
             continue;
         };

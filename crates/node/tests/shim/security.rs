@@ -2,13 +2,13 @@
 
 use allot_node::shim::spec::{ContainerSpec, Seccomp};
 
-use super::harness::{As, Container, check, machine};
+use super::harness::{Container, RunAs, check, machine};
 
-/// As [`check`], for root only: an ordinary user has one user and one group.
+/// Like [`check`], for root only: an ordinary user has one user and one group.
 #[track_caller]
 fn as_root(script: &str, change: impl Fn(&mut ContainerSpec), expected: &str) {
-    if let Some(machine) = machine(As::Root) {
-        let (exit, text) = Container::start(As::Root, machine, script, change).end();
+    if let Some(machine) = machine(RunAs::Root) {
+        let (exit, text) = Container::start(RunAs::Root, machine, script, change).end();
         assert_eq!(text, expected, "exit code {}", exit.code);
     }
 }
@@ -157,9 +157,13 @@ fn the_first_process_has_no_more_than_its_program() {
 fn parts_of_proc() {
     let script = "grep -c -E ' /proc/(sys|kcore|keys|bus|irq) ' /proc/mounts";
     let count = |unmasked: bool| {
-        let machine = machine(As::Root)?;
+        let machine = machine(RunAs::Root)?;
         let change = |spec: &mut ContainerSpec| spec.security.unmasked = unmasked;
-        Some(Container::start(As::Root, machine, script, change).end().1)
+        Some(
+            Container::start(RunAs::Root, machine, script, change)
+                .end()
+                .1,
+        )
     };
     if let (Some(masked), Some(unmasked)) = (count(false), count(true)) {
         assert_ne!(masked, "0\n");
@@ -180,10 +184,11 @@ fn kernel_parameters_of_namespaces() {
 fn namespaces_of_the_host() {
     let script = "[ $(ls /proc | grep -c '^[0-9]') -gt 8 ] && echo host; true";
     as_root(script, |spec| spec.security.host_pid = true, "host\n");
-    if let Some(machine) = machine(As::Root) {
-        let container = Container::start(As::Root, machine, "readlink /proc/self/ns/ipc", |spec| {
-            spec.security.host_ipc = true;
-        });
+    if let Some(machine) = machine(RunAs::Root) {
+        let container =
+            Container::start(RunAs::Root, machine, "readlink /proc/self/ns/ipc", |spec| {
+                spec.security.host_ipc = true;
+            });
         let own = std::fs::read_link("/proc/self/ns/ipc").unwrap();
         assert_eq!(container.end().1.trim(), own.to_string_lossy());
     }
@@ -218,7 +223,7 @@ fn variables_keep_their_order() {
 
 #[test]
 fn later_programs_are_confined_like_the_first() {
-    for user in [As::Root, As::Nobody] {
+    for user in [RunAs::Root, RunAs::Nobody] {
         let Some(machine) = machine(user) else {
             continue;
         };

@@ -8,7 +8,7 @@ use allot_node::shim::spec::{ContainerSpec, Mount};
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 
 use super::attacks::{mount, volume};
-use super::harness::{As, Container, check, machine};
+use super::harness::{Container, RunAs, check, machine};
 use super::images::{canary, listing};
 
 /// Mounts of the host, until the end of a test.
@@ -40,7 +40,7 @@ fn shared(directory: &Path) -> Mounted {
 
 #[tokio::test]
 async fn later_mounts_of_the_host_are_seen_where_the_pod_wants_it() {
-    let Some(machine) = machine(As::Root) else {
+    let Some(machine) = machine(RunAs::Root) else {
         return;
     };
     for (follow, expected) in [(true, "seen\n"), (false, "nothing\n")] {
@@ -54,7 +54,7 @@ async fn later_mounts_of_the_host_are_seen_where_the_pod_wants_it() {
                 ..mount(directory.path(), "/v")
             }];
         };
-        let container = Container::start(As::Root, machine, script, change);
+        let container = Container::start(RunAs::Root, machine, script, change);
         let up = directory.path().join("up");
         allot_testing::wait::until_true("it is up", || up.exists()).await;
         mounted.add(directory.path().join("sub"));
@@ -66,7 +66,7 @@ async fn later_mounts_of_the_host_are_seen_where_the_pod_wants_it() {
 
 #[test]
 fn read_only_volumes_are_so_with_what_is_mounted_below() {
-    let Some(machine) = machine(As::Root) else {
+    let Some(machine) = machine(RunAs::Root) else {
         return;
     };
     let directory = volume();
@@ -81,7 +81,7 @@ fn read_only_volumes_are_so_with_what_is_mounted_below() {
             }];
         };
         let script = "(touch /v/f) 2>/dev/null && echo written; (touch /v/sub/f) 2>/dev/null; ls /v/sub | wc -l";
-        let (_, text) = Container::start(As::Root, machine, script, change).end();
+        let (_, text) = Container::start(RunAs::Root, machine, script, change).end();
         assert_eq!(text, expected, "shallow: {shallow}");
     }
 }
@@ -104,7 +104,7 @@ fn working_directories_in_volumes_are_created() {
     };
     check("pwd", with("/v/a/b", false), "/v/a/b\n");
     assert!(volume.path().join("a/b").is_dir());
-    for user in [As::Root, As::Nobody] {
+    for user in [RunAs::Root, RunAs::Nobody] {
         let Some(machine) = machine(user) else {
             continue;
         };

@@ -1,10 +1,10 @@
-//! Programs of this machine with everything that they are linked with, to make images of.
+//! Programs of this machine with their shared libraries, as content of test images.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The files that these programs of `/bin` need, with themselves.
+/// The files of these programs of `/bin`, and the shared libraries that they need.
 pub fn files(programs: &[&str]) -> BTreeSet<PathBuf> {
     let mut all = BTreeSet::new();
     for name in programs {

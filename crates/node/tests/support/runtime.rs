@@ -1,5 +1,5 @@
-//! A container runtime in name only: the services of the container runtime interface over a socket. What it was told is kept
-//! apart from what serves it, so that it can go away and come back.
+//! A fake container runtime: the CRI services over a socket. The state is separate from the server, so that a test can stop
+//! and restart the server.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -32,38 +32,38 @@ pub struct Container {
     pub status: v1::ContainerStatus,
 }
 
-/// Everything that the runtime knows.
+/// The state of the runtime, and the faults that a test injects.
 #[derive(Debug, Default)]
 pub struct State {
     pub sandboxes: BTreeMap<String, Sandbox>,
     pub containers: BTreeMap<String, Container>,
     /// Images by name.
     pub images: BTreeMap<String, v1::Image>,
-    /// Passwords that were shown with pulls.
+    /// Passwords that pull requests contained.
     pub passwords: Vec<String>,
-    /// Address of pods; without one there is no network for them.
+    /// Address of pods; without one the runtime reports that the network is not ready.
     pub address: Option<String>,
     /// The file system of the images.
     pub filesystem: Option<v1::FilesystemUsage>,
-    /// What it tells about its configuration.
+    /// The configuration that the runtime reports, in JSON.
     pub config: String,
-    /// Names of calls that are carried out, but whose next answer does not arrive.
-    pub lost: Vec<String>,
-    /// What it says from the second question on about why a container has ended.
+    /// Names of calls that are carried out, but whose next response is an error.
+    pub lost_responses: Vec<String>,
+    /// The exit reason of containers, reported from the second status request on.
     pub late_reason: Option<String>,
-    /// Whether removals of sandboxes do not end.
-    pub stuck: bool,
-    /// Whether sandboxes are not created, and never refused.
-    pub hangs: bool,
-    /// Why it refuses to create sandboxes.
-    pub no_sandboxes: Option<String>,
-    /// Why it refuses to change the resources of containers.
-    pub refuses: Option<String>,
-    /// Whether its answers have texts, numbers and events that no runtime has.
-    pub lies: bool,
+    /// Whether removals of sandboxes never end.
+    pub removals_hang: bool,
+    /// Whether creations of sandboxes never end.
+    pub creations_hang: bool,
+    /// The error of every creation of a sandbox.
+    pub sandbox_error: Option<String>,
+    /// The error of every update of container resources.
+    pub update_error: Option<String>,
+    /// Whether responses contain absurd texts, numbers and events.
+    pub sends_garbage: bool,
     /// How many events it has sent.
     pub events: u64,
-    /// How often it was asked for its containers.
+    /// How often containers were listed.
     pub lists: u64,
     /// Names of calls that change something.
     pub calls: Vec<String>,
@@ -76,13 +76,13 @@ impl State {
         format!("{kind}{}", self.next)
     }
 
-    /// Whether the answer of a call is lost this time.
-    fn loses(&mut self, call: &str) -> bool {
-        let index = self.lost.iter().position(|it| it == call);
-        index.is_some_and(|index| self.lost.remove(index) == call)
+    /// Whether the response of a call is lost this time.
+    fn loses_response(&mut self, call: &str) -> bool {
+        let index = self.lost_responses.iter().position(|it| it == call);
+        index.is_some_and(|index| self.lost_responses.remove(index) == call)
     }
 
-    /// Lets all sandboxes and programs end, as a reboot of the machine does.
+    /// Ends all sandboxes and containers, as a reboot of the machine does.
     pub fn end_all(&mut self) {
         self.sandboxes.values_mut().for_each(|it| it.ready = false);
         let all: Vec<String> = self.containers.keys().cloned().collect();
@@ -94,7 +94,7 @@ impl State {
         self.calls.iter().filter(|it| *it == call).count()
     }
 
-    /// Lets a program end.
+    /// Ends a container.
     pub fn end(&mut self, id: &str, code: i32, reason: &str) {
         let container = self.containers.get_mut(id).expect("a container");
         let status = &mut container.status;
@@ -112,15 +112,15 @@ fn now() -> i64 {
     i64::try_from(since.expect("a clock").as_nanos()).expect("a time")
 }
 
-/// The runtime.
-pub struct Fake {
+/// The runtime and its server.
+pub struct FakeRuntime {
     pub state: Arc<Mutex<State>>,
     socket: PathBuf,
     server: Option<tokio::runtime::Runtime>,
 }
 
-impl Fake {
-    /// A runtime that is there, with an image called `app`.
+impl FakeRuntime {
+    /// Starts a runtime with the image `app`.
     pub fn start(socket: &Path) -> Self {
         let image = v1::Image {
             id: "sha256:app".into(),
@@ -137,12 +137,12 @@ impl Fake {
             socket: socket.to_owned(),
             server: None,
         };
-        this.come();
+        this.serve();
         this
     }
 
-    /// Serves again.
-    pub fn come(&mut self) {
+    /// Starts the server.
+    pub fn serve(&mut self) {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -160,14 +160,14 @@ impl Fake {
         self.server = Some(runtime);
     }
 
-    /// Goes away, with all connections; what was started continues.
-    pub fn go(&mut self) {
+    /// Stops the server and closes all connections; containers keep running.
+    pub fn shut_down(&mut self) {
         if let Some(server) = self.server.take() {
             server.shutdown_background();
         }
     }
 
-    /// The id of the only container of that name that runs.
+    /// The ID of the only running container with this name.
     pub fn running(&self, name: &str) -> Option<String> {
         let state = self.state.lock().expect("a state");
         let mut found = state.containers.iter().filter(|(_, container)| {
@@ -181,9 +181,9 @@ impl Fake {
     }
 }
 
-impl Drop for Fake {
+impl Drop for FakeRuntime {
     fn drop(&mut self) {
-        self.go();
+        self.shut_down();
     }
 }
 

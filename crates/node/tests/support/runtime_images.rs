@@ -1,4 +1,4 @@
-//! The image service of the runtime in name only.
+//! The image service of the fake runtime.
 
 use allot_protos::cri_v1 as v1;
 use tonic::{Request, Response, Status};
@@ -12,13 +12,13 @@ impl ImageService for Server {
         &self,
         _: Request<v1::ListImagesRequest>,
     ) -> Answer<v1::ListImagesResponse> {
-        let (images, lies) = {
+        let (images, garbage) = {
             let state = self.state();
-            (state.images.clone(), state.lies)
+            (state.images.clone(), state.sends_garbage)
         };
         let images = images.into_iter().map(|(name, image)| v1::Image {
             repo_tags: vec![name],
-            size: if lies { u64::MAX } else { image.size },
+            size: if garbage { u64::MAX } else { image.size },
             ..image
         });
         Ok(Response::new(v1::ListImagesResponse {

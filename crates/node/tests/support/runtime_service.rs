@@ -1,4 +1,4 @@
-//! The runtime service of the runtime in name only.
+//! The runtime service of the fake runtime.
 
 use std::path::Path;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use super::{Answer, Container, Sandbox, Server, now};
 type Events =
     Pin<Box<dyn futures::Stream<Item = Result<v1::ContainerEventResponse, Status>> + Send>>;
 
-/// More than the API takes.
+/// A text that is larger than the API accepts.
 fn huge() -> String {
     "\u{1b}x".repeat(2 << 20)
 }
@@ -30,11 +30,15 @@ impl RuntimeService for Server {
     type GetContainerEventsStream = Events;
 
     async fn version(&self, _: Request<v1::VersionRequest>) -> Answer<v1::VersionResponse> {
-        let lies = self.state().lies;
+        let garbage = self.state().sends_garbage;
         Ok(Response::new(v1::VersionResponse {
             version: "0.1.0".into(),
             runtime_name: "containerd".into(),
-            runtime_version: if lies { huge() } else { "v2.0.0-fake".into() },
+            runtime_version: if garbage {
+                huge()
+            } else {
+                "v2.0.0-fake".into()
+            },
             runtime_api_version: "v1".into(),
         }))
     }
@@ -70,7 +74,7 @@ impl RuntimeService for Server {
         let (config, handler) = (request.config.unwrap_or_default(), request.runtime_handler);
         let hangs = {
             let mut state = self.state();
-            let hangs = state.hangs;
+            let hangs = state.creations_hang;
             if hangs {
                 state.calls.push("RunPodSandbox".into());
             }
@@ -80,7 +84,7 @@ impl RuntimeService for Server {
             std::future::pending::<()>().await;
         }
         let mut state = self.state();
-        if let Some(reason) = state.no_sandboxes.clone() {
+        if let Some(reason) = state.sandbox_error.clone() {
             state.calls.push("RunPodSandbox".into());
             return Err(Status::unknown(reason));
         }
@@ -96,7 +100,7 @@ impl RuntimeService for Server {
             ready: true,
         };
         state.sandboxes.insert(id.clone(), sandbox);
-        if state.loses("RunPodSandbox") {
+        if state.loses_response("RunPodSandbox") {
             return Err(Status::deadline_exceeded("context deadline exceeded"));
         }
         Ok(Response::new(v1::RunPodSandboxResponse {
@@ -129,7 +133,7 @@ impl RuntimeService for Server {
         let stuck = {
             let mut state = self.state();
             state.calls.push("RemovePodSandbox".into());
-            state.stuck
+            state.removals_hang
         };
         if stuck {
             std::future::pending::<()>().await;
@@ -244,7 +248,7 @@ impl RuntimeService for Server {
             status,
         };
         state.containers.insert(id.clone(), container);
-        if state.loses("CreateContainer") {
+        if state.loses_response("CreateContainer") {
             return Err(Status::deadline_exceeded("context deadline exceeded"));
         }
         Ok(Response::new(v1::CreateContainerResponse {
@@ -304,11 +308,11 @@ impl RuntimeService for Server {
         state.lists += 1;
         let all = state.containers.iter();
         let all = all.filter(|(_, it)| selected(wanted, &it.config.labels));
-        let lies = state.lies;
+        let garbage = state.sends_garbage;
         let containers = all.map(|(id, it)| v1::Container {
             id: id.clone(),
             pod_sandbox_id: it.sandbox.clone(),
-            metadata: match (lies, it.config.metadata.clone()) {
+            metadata: match (garbage, it.config.metadata.clone()) {
                 (true, Some(metadata)) => Some(v1::ContainerMetadata {
                     attempt: u32::MAX,
                     ..metadata
@@ -335,7 +339,7 @@ impl RuntimeService for Server {
         let found = state.containers.get(&id);
         let found = found.ok_or_else(|| Status::not_found("no such container"))?;
         let mut status = found.status.clone();
-        if state.lies {
+        if state.sends_garbage {
             status.image_ref = huge();
             status.reason = "\u{0}\u{1b}[2J\n".into();
             status.started_at = i64::MIN;
@@ -369,7 +373,7 @@ impl RuntimeService for Server {
         let request = request.into_inner();
         let mut state = self.state();
         state.calls.push("UpdateContainerResources".into());
-        if let Some(why) = state.refuses.clone() {
+        if let Some(why) = state.update_error.clone() {
             return Err(Status::unknown(why));
         }
         let container = state.containers.get_mut(&request.container_id);
@@ -465,7 +469,7 @@ impl RuntimeService for Server {
         &self,
         _: Request<v1::GetEventsRequest>,
     ) -> Answer<Self::GetContainerEventsStream> {
-        if !self.state().lies {
+        if !self.state().sends_garbage {
             return Err(Status::unimplemented("no events"));
         }
         let state = self.0.clone();
