@@ -52,7 +52,7 @@ async fn check(name: &str) {
     let mut wrong = Vec::new();
     let table = table(name);
     for row in rows(&table) {
-        let (code, message) = cluster.ask(row.actor, row.request, row.body).await;
+        let (code, message) = cluster.send_as(row.actor, row.request, row.body).await;
         if code == row.code && message.contains(row.reason) {
             println!(
                 "{}: {} {} {} {}",

@@ -49,8 +49,8 @@ impl Cluster {
         this
     }
 
-    /// Makes an object as the administrator.
-    async fn make(&mut self, path: &str, object: Value) {
+    /// Creates an object as the administrator.
+    async fn create(&mut self, path: &str, object: Value) {
         let (code, body) = self.send("admin", "POST", path, &object).await;
         if code != 201 {
             return self.faults.borrow_mut().push(format!("{path}: {body}"));
@@ -68,23 +68,23 @@ impl Cluster {
 
     async fn fill(&mut self) {
         for name in ["team", "other", "vault"] {
-            self.make("/api/v1/namespaces", named(name)).await;
+            self.create("/api/v1/namespaces", named(name)).await;
         }
         for name in ["n1", "n2"] {
-            self.make("/api/v1/nodes", named(name)).await;
+            self.create("/api/v1/nodes", named(name)).await;
             let csi = json!({"metadata": {"name": name}, "spec": {"drivers": []}});
-            self.make("/apis/storage.k8s.io/v1/csinodes", csi).await;
+            self.create("/apis/storage.k8s.io/v1/csinodes", csi).await;
             let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
-            self.make(leases, named(name)).await;
+            self.create(leases, named(name)).await;
             let attachment = json!({
                 "metadata": {"name": format!("va-{name}")},
                 "spec": {"attacher": "csi.example.com", "nodeName": name, "source": {"persistentVolumeName": "pv1"}},
             });
             let attachments = "/apis/storage.k8s.io/v1/volumeattachments";
-            self.make(attachments, attachment).await;
+            self.create(attachments, attachment).await;
             let mut slice = slice(name);
             slice["metadata"]["name"] = format!("slice-{name}").into();
-            self.make("/apis/resource.k8s.io/v1/resourceslices", slice)
+            self.create("/apis/resource.k8s.io/v1/resourceslices", slice)
                 .await;
             // The UIDs that count are those of the nodes.
             let (_, node) = self
@@ -103,9 +103,9 @@ impl Cluster {
         all["spec"]["pool"]["name"] = "all".into();
         all["spec"]["allNodes"] = true.into();
         all["spec"].as_object_mut().unwrap().remove("nodeName");
-        self.make("/apis/resource.k8s.io/v1/resourceslices", all)
+        self.create("/apis/resource.k8s.io/v1/resourceslices", all)
             .await;
-        self.make(
+        self.create(
             "/apis/coordination.k8s.io/v1/namespaces/team/leases",
             named("n1"),
         )
@@ -116,35 +116,36 @@ impl Cluster {
         let uid = node["metadata"]["uid"].as_str().unwrap().to_owned();
         self.uids.insert("n1".to_owned(), uid);
         for name in ["default", "builder", "others"] {
-            self.make(&format!("{TEAM}/serviceaccounts"), named(name))
+            self.create(&format!("{TEAM}/serviceaccounts"), named(name))
                 .await;
         }
         for name in [
             "s-vol", "s-proj", "s-csi", "s-key", "s-from", "s-init", "s-pull", "s-none", "s-p2",
             "s-p0",
         ] {
-            self.make(&format!("{TEAM}/secrets"), named(name)).await;
+            self.create(&format!("{TEAM}/secrets"), named(name)).await;
         }
         for name in ["s-pv", "s-ctrl"] {
-            self.make("/api/v1/namespaces/vault/secrets", named(name))
+            self.create("/api/v1/namespaces/vault/secrets", named(name))
                 .await;
         }
         for name in [
             "c-vol", "c-proj", "c-key", "c-from", "c-debug", "c-none", "c-mirror",
         ] {
-            self.make(&format!("{TEAM}/configmaps"), named(name)).await;
+            self.create(&format!("{TEAM}/configmaps"), named(name))
+                .await;
         }
         let driver = json!({
             "metadata": {"name": "csi.example.com"},
             "spec": {"tokenRequests": [{"audience": "for-csi"}], "volumeLifecycleModes": ["Persistent", "Ephemeral"]},
         });
-        self.make("/apis/storage.k8s.io/v1/csidrivers", driver)
+        self.create("/apis/storage.k8s.io/v1/csidrivers", driver)
             .await;
         let driver = json!({
             "metadata": {"name": "inline.example.com"},
             "spec": {"tokenRequests": [{"audience": "for-inline"}], "volumeLifecycleModes": ["Ephemeral"]},
         });
-        self.make("/apis/storage.k8s.io/v1/csidrivers", driver)
+        self.create("/apis/storage.k8s.io/v1/csidrivers", driver)
             .await;
         let claim = |name: &str, volume: &str| {
             json!({
@@ -157,7 +158,7 @@ impl Cluster {
         };
         for (name, volume) in [("data", "pv1"), ("p1-scratch", "pv3"), ("lonely", "pv2")] {
             let claims = format!("{TEAM}/persistentvolumeclaims");
-            self.make(&claims, claim(name, volume)).await;
+            self.create(&claims, claim(name, volume)).await;
         }
         let volume = |name: &str, claim: &str| {
             let secret = |name: &str| json!({"namespace": "vault", "name": name});
@@ -174,7 +175,7 @@ impl Cluster {
             })
         };
         for (name, of) in [("pv1", "data"), ("pv2", "lonely"), ("pv3", "p1-scratch")] {
-            self.make("/api/v1/persistentvolumes", volume(name, of))
+            self.create("/api/v1/persistentvolumes", volume(name, of))
                 .await;
         }
         let claims = "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims";
@@ -182,21 +183,21 @@ impl Cluster {
             let request = json!({"name": "r", "exactly": {"deviceClassName": "c"}});
             let claim =
                 json!({"metadata": {"name": name}, "spec": {"devices": {"requests": [request]}}});
-            self.make(claims, claim).await;
+            self.create(claims, claim).await;
         }
-        self.make(&format!("{TEAM}/pods"), pod_with_everything())
+        self.create(&format!("{TEAM}/pods"), pod_with_everything())
             .await;
         let mut other = pod("p2", "n2");
         other["spec"]["volumes"] = json!([{"name": "s", "secret": {"secretName": "s-p2"}}]);
-        self.make(&format!("{TEAM}/pods"), other).await;
+        self.create(&format!("{TEAM}/pods"), other).await;
         let mut waiting = pod("p0", "");
         waiting["spec"]["volumes"] = json!([{"name": "s", "secret": {"secretName": "s-p0"}}]);
-        self.make(&format!("{TEAM}/pods"), waiting).await;
+        self.create(&format!("{TEAM}/pods"), waiting).await;
         let mut mirror = pod("m1", "n1");
         mirror["metadata"]["annotations"] = json!({MIRROR: "x"});
         mirror["spec"]["serviceAccountName"] = Value::Null;
         mirror["spec"]["volumes"] = json!([{"name": "c", "configMap": {"name": "c-mirror"}}]);
-        self.make(&format!("{TEAM}/pods"), mirror).await;
+        self.create(&format!("{TEAM}/pods"), mirror).await;
         let debugger = json!({
             "name": "debug", "image": "i",
             "env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "c-debug", "key": "k"}}}],
@@ -217,28 +218,30 @@ impl Cluster {
             }}),
         )
         .await;
-        self.make(
+        self.create(
             &format!("{TEAM}/services"),
             json!({"metadata": {"name": "svc"}, "spec": {"clusterIP": "None", "ports": [{"port": 80}]}}),
         )
         .await;
-        self.make(&format!("{TEAM}/endpoints"), named("svc")).await;
-        self.make(&format!("{TEAM}/configmaps"), named("thing"))
+        self.create(&format!("{TEAM}/endpoints"), named("svc"))
             .await;
-        self.make(&format!("{TEAM}/secrets"), named("thing")).await;
-        self.make("/api/v1/namespaces/other/configmaps", named("thing"))
+        self.create(&format!("{TEAM}/configmaps"), named("thing"))
             .await;
-        self.make(&format!("{TEAM}/pods"), pod("thing", "")).await;
-        self.make(
+        self.create(&format!("{TEAM}/secrets"), named("thing"))
+            .await;
+        self.create("/api/v1/namespaces/other/configmaps", named("thing"))
+            .await;
+        self.create(&format!("{TEAM}/pods"), pod("thing", "")).await;
+        self.create(
             "/apis/apps/v1/namespaces/team/deployments",
             deployment("thing"),
         )
         .await;
-        self.make(&format!("{RBAC}/namespaces/team/roles"), named("thing"))
+        self.create(&format!("{RBAC}/namespaces/team/roles"), named("thing"))
             .await;
         let mut request = self.body("n1", "certificatesigningrequests", "");
         request["metadata"]["name"] = "request".into();
-        self.make(
+        self.create(
             "/apis/certificates.k8s.io/v1/certificatesigningrequests",
             request,
         )
@@ -249,13 +252,13 @@ impl Cluster {
                 "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
                 "subjects": [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}],
             });
-            self.make(&format!("{RBAC}/namespaces/team/rolebindings"), binding)
+            self.create(&format!("{RBAC}/namespaces/team/rolebindings"), binding)
                 .await;
         }
     }
 
-    /// Asks for a row: the code, and the message if it is an error.
-    pub async fn ask(&self, actor: &str, request: &str, body: &str) -> (u16, String) {
+    /// Sends the request of a row as its actor; returns the code, and the message of an error.
+    pub async fn send_as(&self, actor: &str, request: &str, body: &str) -> (u16, String) {
         let mut words = request.split_whitespace();
         let (verb, resource) = (words.next().unwrap(), words.next().unwrap());
         let (target, query) = words

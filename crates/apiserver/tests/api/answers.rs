@@ -73,7 +73,7 @@ async fn server(services: ServiceAddresses) -> Server {
 }
 
 /// Waits until the versions of a definition are served. One whose names are taken never is.
-async fn served(server: &Server, definition: &Value) {
+async fn wait_until_served(server: &Server, definition: &Value) {
     let spec = &definition["spec"];
     let name = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let path = format!(
@@ -176,7 +176,7 @@ async fn check(file: &str, text: &str) -> Vec<String> {
             ));
         }
         if method == "POST" && path.ends_with("/customresourcedefinitions") && code == "201" {
-            served(&server, &body).await;
+            wait_until_served(&server, &body).await;
         }
         if let Ok(expected) = serde_json::from_str::<String>(exchange.answer) {
             let found = String::from_utf8_lossy(&bytes);

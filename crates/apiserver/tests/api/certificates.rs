@@ -32,14 +32,14 @@ async fn server(features: &[Feature]) -> Server {
     with_config(config).await
 }
 
-async fn make(server: &Server, path: &str, object: Value) -> Value {
+async fn create(server: &Server, path: &str, object: Value) -> Value {
     let (code, answer) = admin(server, "POST", path, object).await;
     assert_eq!(code, 201, "{answer}");
     answer
 }
 
 /// Sends JSON as a user; returns the code and the message.
-async fn ask(
+async fn send_as(
     server: &Server,
     user: &User,
     method: &str,
@@ -51,7 +51,7 @@ async fn ask(
     (code, message.to_owned())
 }
 
-/// Lets a user do something with the signer `example.com/ca`, and with objects of the group.
+/// Grants a user a verb for the signer `example.com/ca`, and all verbs for the objects of the group.
 async fn permit(server: &Server, user: &str, verb: &str) {
     let rules = json!([
         {"apiGroups": ["certificates.k8s.io"], "resources": ["signers"], "resourceNames": ["example.com/ca"], "verbs": [verb]},
@@ -59,7 +59,7 @@ async fn permit(server: &Server, user: &str, verb: &str) {
          "resources": ["clustertrustbundles", "podcertificaterequests", "podcertificaterequests/status"]},
     ]);
     let role = json!({"metadata": {"name": user}, "rules": rules});
-    make(server, &format!("{RBAC}/clusterroles"), role).await;
+    create(server, &format!("{RBAC}/clusterroles"), role).await;
     bind(server, user, user).await;
 }
 
@@ -68,7 +68,7 @@ async fn bind(server: &Server, user: &str, role: &str) {
         "metadata": {"name": user}, "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
     });
-    make(server, &format!("{RBAC}/clusterrolebindings"), binding).await;
+    create(server, &format!("{RBAC}/clusterrolebindings"), binding).await;
 }
 
 #[tokio::test]
@@ -89,7 +89,7 @@ async fn the_kinds_are_served_with_their_features_only() {
     let node = User::new("system:node:n1", [NODES]);
     let path = format!("{GROUP}/clustertrustbundles");
     for (method, expected) in [("GET", 200), ("DELETE", 403)] {
-        let (code, message) = ask(&server, &node, method, &path, &Value::Null).await;
+        let (code, message) = send_as(&server, &node, method, &path, &Value::Null).await;
         assert_eq!(code, expected, "{message}");
     }
 }
@@ -117,9 +117,9 @@ async fn sources_of_volumes_are_dropped_without_their_features() {
     ] {
         let server = server(features).await;
         let path = "/api/v1/namespaces/default/pods";
-        let pod = make(&server, path, pod.clone()).await;
+        let pod = create(&server, path, pod.clone()).await;
         let path = "/api/v1/namespaces/default/podtemplates";
-        let template = make(&server, path, template.clone()).await;
+        let template = create(&server, path, template.clone()).await;
         for spec in [&pod["spec"], &template["template"]["spec"]] {
             let sources = &spec["volumes"][0]["projected"]["sources"];
             assert_eq!(sources, &expected, "{features:?}");
@@ -147,25 +147,28 @@ async fn who_writes_the_bundle_of_a_signer_may_attest_for_it() {
     let bundle = |name: &str, signer: &str| json!({"metadata": {"name": name}, "spec": {"signerName": signer, "trustBundle": authority.certificate()}});
     let path = format!("{GROUP}/clustertrustbundles");
     let of_signer = bundle("example.com:ca:one", "example.com/ca");
-    let (code, message) = ask(&server, &kim, "POST", &path, &of_signer).await;
+    let (code, message) = send_as(&server, &kim, "POST", &path, &of_signer).await;
     let refused = "clustertrustbundles.certificates.k8s.io \"example.com:ca:one\" is forbidden: user not permitted to attest for \
                    signerName \"example.com/ca\"";
     assert_eq!((code, message.as_str()), (403, refused));
-    let (code, message) = ask(&server, &jo, "POST", &path, &of_signer).await;
+    let (code, message) = send_as(&server, &jo, "POST", &path, &of_signer).await;
     assert_eq!(code, 201, "{message}");
-    let (code, _) = ask(&server, &jo, "POST", &path, &bundle("a.b:ca:one", "a.b/ca")).await;
+    let (code, _) = send_as(&server, &jo, "POST", &path, &bundle("a.b:ca:one", "a.b/ca")).await;
     assert_eq!(code, 403);
     // One without a signer is for all users.
-    let (code, message) = ask(&server, &kim, "POST", &path, &bundle("plain", "")).await;
+    let (code, message) = send_as(&server, &kim, "POST", &path, &bundle("plain", "")).await;
     assert_eq!(code, 201, "{message}");
     let one = format!("{path}/example.com:ca:one");
     let label = json!({"metadata": {"labels": {"a": "b"}}});
-    assert_eq!(ask(&server, &kim, "PATCH", &one, &label).await.0, 403);
+    assert_eq!(send_as(&server, &kim, "PATCH", &one, &label).await.0, 403);
     // The garbage collector may release it.
     let finalizers = json!({"metadata": {"finalizers": ["example.com/a"]}});
-    assert_eq!(ask(&server, &kim, "PATCH", &one, &finalizers).await.0, 200);
+    assert_eq!(
+        send_as(&server, &kim, "PATCH", &one, &finalizers).await.0,
+        200
+    );
     let signer = json!({"spec": {"signerName": "example.com/other"}});
-    let (code, message) = ask(&server, &User::admin(), "PATCH", &one, &signer).await;
+    let (code, message) = send_as(&server, &User::admin(), "PATCH", &one, &signer).await;
     assert_eq!(code, 422);
     assert!(
         message
@@ -178,16 +181,16 @@ async fn who_writes_the_bundle_of_a_signer_may_attest_for_it() {
 }
 
 /// A request of the node n1 for the pod `p`, and the private key of the pod.
-async fn requested(server: &Server) -> (Value, KeyPair) {
-    let node = make(server, "/api/v1/nodes", json!({"metadata": {"name": "n1"}})).await;
-    make(server, "/api/v1/nodes", json!({"metadata": {"name": "n2"}})).await;
+async fn pod_certificate_request(server: &Server) -> (Value, KeyPair) {
+    let node = create(server, "/api/v1/nodes", json!({"metadata": {"name": "n1"}})).await;
+    create(server, "/api/v1/nodes", json!({"metadata": {"name": "n2"}})).await;
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
-    let account = make(server, accounts, json!({"metadata": {"name": "a"}})).await;
+    let account = create(server, accounts, json!({"metadata": {"name": "a"}})).await;
     let pod = json!({
         "metadata": {"name": "p"},
         "spec": {"nodeName": "n1", "serviceAccountName": "a", "containers": [{"name": "c", "image": "i"}]},
     });
-    let pod = make(server, "/api/v1/namespaces/default/pods", pod).await;
+    let pod = create(server, "/api/v1/namespaces/default/pods", pod).await;
     let key = KeyPair::generate().unwrap();
     let stub = CertificateParams::default()
         .serialize_request(&key)
@@ -203,7 +206,7 @@ async fn requested(server: &Server) -> (Value, KeyPair) {
 #[tokio::test]
 async fn a_node_asks_for_certificates_of_its_pods_only() {
     let server = server(&[Feature::PodCertificateRequest]).await;
-    let (request, _) = requested(&server).await;
+    let (request, _) = pod_certificate_request(&server).await;
     let node = |name: &str| User::new(format!("system:node:{name}"), [NODES]);
     let (n1, n2) = (node("n1"), node("n2"));
     let path = "/apis/certificates.k8s.io/v1beta1/namespaces/default/podcertificaterequests";
@@ -256,11 +259,11 @@ async fn a_node_asks_for_certificates_of_its_pods_only() {
         if !key.is_empty() {
             request["spec"][key] = value.into();
         }
-        let (found, message) = ask(&server, user, "POST", path, &request).await;
+        let (found, message) = send_as(&server, user, "POST", path, &request).await;
         assert_eq!(found, code, "{message}");
         assert!(message.contains(expected), "{message}");
     }
-    let (code, message) = ask(&server, &n1, "POST", path, &request).await;
+    let (code, message) = send_as(&server, &n1, "POST", path, &request).await;
     assert_eq!(code, 201, "{message}");
     let one = format!("{path}/r");
     let of_node = |name: &str| format!("{path}?fieldSelector=spec.nodeName%3D{name}");
@@ -274,7 +277,7 @@ async fn a_node_asks_for_certificates_of_its_pods_only() {
         (&n1, "DELETE", &one, 403),
         (&n1, "PATCH", &status, 403),
     ] {
-        let (code, message) = ask(&server, user, method, path, &json!({})).await;
+        let (code, message) = send_as(&server, user, method, path, &json!({})).await;
         assert_eq!(code, expected, "{method} {path}: {message}");
     }
 }
@@ -282,12 +285,12 @@ async fn a_node_asks_for_certificates_of_its_pods_only() {
 #[tokio::test]
 async fn a_signer_issues_a_certificate_once_for_the_key_of_the_request() {
     let server = server(&[Feature::PodCertificateRequest]).await;
-    let (request, key) = requested(&server).await;
+    let (request, key) = pod_certificate_request(&server).await;
     permit(&server, "signer", "sign").await;
     permit(&server, "other", "attest").await;
     let (signer, other) = (User::new("signer", ["team"]), User::new("other", ["team"]));
     let path = "/apis/certificates.k8s.io/v1beta1/namespaces/default/podcertificaterequests";
-    let made = make(&server, path, request).await;
+    let made = create(&server, path, request).await;
     assert_eq!(made["spec"]["maxExpirationSeconds"], 86400);
     let now = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
@@ -310,7 +313,7 @@ async fn a_signer_issues_a_certificate_once_for_the_key_of_the_request() {
     };
     let status = format!("{path}/r/status");
     let good = issued(&key, 2);
-    let (code, message) = ask(&server, &other, "PATCH", &status, &good).await;
+    let (code, message) = send_as(&server, &other, "PATCH", &status, &good).await;
     assert_eq!(code, 422);
     let refused = "spec.signerName: Forbidden: User \"other\" is not permitted to \"sign\" for signer \"example.com/ca\"";
     assert!(message.ends_with(refused), "{message}");
@@ -343,20 +346,20 @@ async fn a_signer_issues_a_certificate_once_for_the_key_of_the_request() {
             "status.notAfter: Required value: must be present and consistent with the issued certificate",
         ),
     ] {
-        let (code, message) = ask(&server, &signer, "PATCH", &status, &wrong).await;
+        let (code, message) = send_as(&server, &signer, "PATCH", &status, &wrong).await;
         assert_eq!(code, 422, "{message}");
         assert!(message.contains(expected), "{message}");
     }
-    let (code, message) = ask(&server, &signer, "PATCH", &status, &good).await;
+    let (code, message) = send_as(&server, &signer, "PATCH", &status, &good).await;
     assert_eq!(code, 200, "{message}");
-    let (code, message) = ask(&server, &signer, "PATCH", &status, &issued(&key, 3)).await;
+    let (code, message) = send_as(&server, &signer, "PATCH", &status, &issued(&key, 3)).await;
     assert_eq!(code, 422);
     assert!(
         message.ends_with("immutable after PodCertificateRequest is issued, denied, or failed"),
         "{message}"
     );
     let spec = json!({"spec": {"podName": "q"}});
-    let (code, message) = ask(
+    let (code, message) = send_as(
         &server,
         &User::admin(),
         "PATCH",

@@ -19,7 +19,7 @@ const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 
 /// The code, the content type and the text of an answer.
-async fn ask(server: &Server, user: User, request: &str, body: &str) -> (u16, String, String) {
+async fn send_as(server: &Server, user: User, request: &str, body: &str) -> (u16, String, String) {
     let (method, path) = request.split_once(' ').unwrap();
     let request = http::Request::builder()
         .method(method)
@@ -57,7 +57,7 @@ async fn server() -> (Server, Arc<AtomicU32>) {
 async fn the_verbosity_can_be_changed_as_upstream_changes_it() {
     let (server, verbosity) = server().await;
     let check = async |request: &str, body: &str, code: u16, kind: &str, text: &str, then: u32| {
-        let answer = ask(&server, User::admin(), request, body).await;
+        let answer = send_as(&server, User::admin(), request, body).await;
         assert_eq!(
             answer,
             (code, kind.to_owned(), text.to_owned()),
@@ -90,7 +90,7 @@ async fn the_verbosity_can_be_changed_as_upstream_changes_it() {
 async fn a_long_value_is_not_repeated_in_full() {
     let (server, _) = server().await;
     let (put, value) = ("PUT /debug/flags/v", "9".repeat(1 << 20));
-    let (code, _, text) = ask(&server, User::admin(), put, &value).await;
+    let (code, _, text) = send_as(&server, User::admin(), put, &value).await;
     assert_eq!(code, 400);
     assert!(text.len() < 8 << 10, "{}", text.len());
 }
@@ -104,7 +104,8 @@ async fn attack_the_verbosity_is_changed_by_permitted_users_only() {
     let role = json!({"metadata": {"name": "reader"}, "rules": rules});
     assert_eq!(admin(&server, "POST", ROLES, role).await.0, 201);
     for wanted in ["GET", "PUT"] {
-        let (code, _, text) = ask(&server, ann(), &format!("{wanted} /debug/flags/v"), "9").await;
+        let (code, _, text) =
+            send_as(&server, ann(), &format!("{wanted} /debug/flags/v"), "9").await;
         assert_eq!(code, 403, "{text}");
         let verb = wanted.to_lowercase();
         let why = format!("User \\\"ann\\\" cannot {verb} path \\\"/debug/flags/v\\\"");
@@ -116,11 +117,19 @@ async fn attack_the_verbosity_is_changed_by_permitted_users_only() {
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "ann"}],
     });
     assert_eq!(admin(&server, "POST", BINDINGS, binding).await.0, 201);
-    assert_eq!(ask(&server, ann(), "GET /debug/flags/", "").await.0, 200);
-    assert_eq!(ask(&server, ann(), "PUT /debug/flags/v", "9").await.0, 403);
+    assert_eq!(
+        send_as(&server, ann(), "GET /debug/flags/", "").await.0,
+        200
+    );
+    assert_eq!(
+        send_as(&server, ann(), "PUT /debug/flags/v", "9").await.0,
+        403
+    );
     let anonymous = User::new("system:anonymous", ["system:unauthenticated"]);
     assert_eq!(
-        ask(&server, anonymous, "PUT /debug/flags/v", "9").await.0,
+        send_as(&server, anonymous, "PUT /debug/flags/v", "9")
+            .await
+            .0,
         403
     );
     assert_eq!(verbosity.load(Ordering::Relaxed), 1);
@@ -134,7 +143,7 @@ async fn without_a_log_of_its_own_the_server_has_no_such_path() {
         "GET /debug/flags/v",
         "PUT /debug/flags/v",
     ] {
-        let (code, _, text) = ask(&server, User::admin(), request, "1").await;
+        let (code, _, text) = send_as(&server, User::admin(), request, "1").await;
         assert_eq!(
             (code, text.as_str()),
             (404, "404 page not found\n"),

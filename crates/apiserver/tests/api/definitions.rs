@@ -51,8 +51,8 @@ async fn json_of(server: &Server, path: &str, accept: &str) -> Value {
     serde_json::from_slice(&bytes(server, path, accept).await).unwrap_or_default()
 }
 
-/// Makes the properties of the definition these, and waits until it is served like that.
-async fn define(server: &Server, properties: Value) {
+/// Sets the properties of the definition, and waits until it is served with them.
+async fn set_properties(server: &Server, properties: Value) {
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let named = format!("{definitions}/gadgets.d.example.com");
     let wanted = definition(&properties);
@@ -113,7 +113,7 @@ async fn a_changed_definition_counts_for_what_is_stored_already() {
     let server = Server::in_memory().await.unwrap();
     let text = json!({"type": "string"});
     let blue = json!({"type": "string", "default": "blue"});
-    define(&server, json!({"size": text, "shape": text, "color": text})).await;
+    set_properties(&server, json!({"size": text, "shape": text, "color": text})).await;
     let gadget = json!({
         "apiVersion": "d.example.com/v1", "kind": "Gadget", "metadata": {"name": "g"},
         "spec": {"size": "s", "shape": "round"},
@@ -126,15 +126,15 @@ async fn a_changed_definition_counts_for_what_is_stored_already() {
     assert_eq!(found["items"], json!([]));
 
     // A new default, and a narrower schema. What is stored stays.
-    define(&server, json!({"size": text, "color": blue, "more": text})).await;
+    set_properties(&server, json!({"size": text, "color": blue, "more": text})).await;
     check(&server, json!({"size": "s", "color": "blue"})).await;
     let found = json_of(&server, &selected, "application/json").await;
     assert_eq!(found["items"][0]["metadata"]["name"], "g");
-    define(&server, json!({"size": text, "shape": text, "color": text})).await;
+    set_properties(&server, json!({"size": text, "shape": text, "color": text})).await;
     check(&server, json!({"size": "s", "shape": "round"})).await;
 
     // A write settles it.
-    define(&server, json!({"size": text, "color": blue})).await;
+    set_properties(&server, json!({"size": text, "color": blue})).await;
     let large = json!({"spec": {"size": "l"}});
     let (code, answer) = admin(&server, "PATCH", &format!("{GADGETS}/g"), large).await;
     assert_eq!(
@@ -142,14 +142,14 @@ async fn a_changed_definition_counts_for_what_is_stored_already() {
         (200, &json!("blue")),
         "{answer}"
     );
-    define(&server, json!({"size": text, "shape": text, "color": text})).await;
+    set_properties(&server, json!({"size": text, "shape": text, "color": text})).await;
     check(&server, json!({"size": "l", "color": "blue"})).await;
 }
 
 #[tokio::test]
 async fn what_is_served_as_it_is_stored_is_what_was_sent_back_for_the_write() {
     let server = Server::in_memory().await.unwrap();
-    define(
+    set_properties(
         &server,
         json!({"size": {"type": "string"}, "color": {"type": "string"}}),
     )
@@ -183,7 +183,7 @@ async fn what_is_served_as_it_is_stored_is_what_was_sent_back_for_the_write() {
 #[tokio::test]
 async fn no_object_is_made_while_its_definition_ends() {
     let server = Server::in_memory().await.unwrap();
-    define(
+    set_properties(
         &server,
         json!({"size": {"type": "string"}, "color": {"type": "string"}}),
     )
@@ -308,7 +308,7 @@ async fn an_apply_fails_while_fields_are_owned_through_a_version_that_the_defini
 async fn a_watch_ends_when_its_definition_changes_or_goes() {
     let server = Server::in_memory().await.unwrap();
     let color = json!({"color": {"type": "string"}});
-    define(&server, color.clone()).await;
+    set_properties(&server, color.clone()).await;
     let gadget =
         json!({"apiVersion": "d.example.com/v1", "kind": "Gadget", "metadata": {"name": "g"}});
     let (code, answer) = admin(&server, "POST", GADGETS, gadget).await;
@@ -327,7 +327,7 @@ async fn a_watch_ends_when_its_definition_changes_or_goes() {
     let path = format!("{GADGETS}?watch=true&timeoutSeconds=600");
     let (first, body) = watch(&path).await;
     assert!(first.starts_with(b"{\"type\":\"ADDED\""));
-    define(
+    set_properties(
         &server,
         json!({"color": {"type": "string"}, "size": {"type": "integer"}}),
     )

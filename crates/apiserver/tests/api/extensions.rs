@@ -36,11 +36,11 @@ type Answer = Response<Full<Bytes>>;
 /// The code of an answer that is never sent.
 const SILENT: u16 = 599;
 /// What an extension says to a path; `None` for its usual answer.
-type Says = fn(&str) -> Option<Answer>;
+type Responses = fn(&str) -> Option<Answer>;
 
 /// A request that an extension got: method, target and headers, and the common name of the client's certificate.
 #[derive(Debug, Clone)]
-struct Got {
+struct ReceivedRequest {
     method: String,
     target: String,
     headers: HeaderMap,
@@ -48,7 +48,7 @@ struct Got {
     client: Option<String>,
 }
 
-impl Got {
+impl ReceivedRequest {
     fn all(&self, name: &str) -> Vec<&str> {
         let values = self.headers.get_all(name).iter();
         values.map(|it| it.to_str().unwrap()).collect()
@@ -59,21 +59,21 @@ impl Got {
 struct Extension {
     port: u16,
     bundle: String,
-    got: Arc<Mutex<Vec<Got>>>,
+    got: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
 impl Extension {
-    async fn start(says: Says) -> Self {
+    async fn start(says: Responses) -> Self {
         Self::of_service("ext", says).await
     }
 
-    async fn of_service(name: &str, says: Says) -> Self {
+    async fn of_service(name: &str, says: Responses) -> Self {
         let authority = Authority::generate("extension").unwrap();
         let names = [format!("{name}.default.svc")];
         let identity = authority.server("ext", &names, &[]).unwrap();
         // It asks for a client certificate, of whatever CA.
         let tls = serve::tls(&identity, Some(authority.certificate())).unwrap();
-        let got = Arc::<Mutex<Vec<Got>>>::default();
+        let got = Arc::<Mutex<Vec<ReceivedRequest>>>::default();
         let shared = got.clone();
         let server = BehindTls::start(tls.config(), move |request| {
             answer(request, says, shared.clone())
@@ -85,8 +85,8 @@ impl Extension {
         }
     }
 
-    /// The requests of users so far, which are forgotten; those of the aggregator are left out.
-    fn got(&self) -> Vec<Got> {
+    /// Returns the requests of users since the last call, without those of the aggregator.
+    fn take_requests(&self) -> Vec<ReceivedRequest> {
         let mut got = std::mem::take(&mut *self.got.lock());
         let own = ["system:kube-aggregator", "system:aggregator"];
         got.retain(|it| !own.iter().any(|own| it.all("x-remote-user") == [*own]));
@@ -96,8 +96,8 @@ impl Extension {
 
 async fn answer(
     request: Request<Incoming>,
-    says: Says,
-    got: Arc<Mutex<Vec<Got>>>,
+    says: Responses,
+    got: Arc<Mutex<Vec<ReceivedRequest>>>,
 ) -> Result<Answer, hyper::Error> {
     let (mut head, body) = request.into_parts();
     let certificate = head.extensions.get::<ClientCertificate>();
@@ -108,7 +108,7 @@ async fn answer(
     let upgrade = head.extensions.remove::<hyper::upgrade::OnUpgrade>();
     let target = head.uri.to_string();
     let body = body.collect().await?.to_bytes();
-    got.lock().push(Got {
+    got.lock().push(ReceivedRequest {
         method: head.method.to_string(),
         target: target.clone(),
         headers: head.headers.clone(),
@@ -237,7 +237,7 @@ async fn endpoint_of(backend: &Embedded, service: &str, port_name: &str, port: u
 }
 
 /// Waits for the condition of the APIService; returns its message.
-async fn until_condition(server: &Server, status: &str, reason: &str) -> String {
+async fn wait_for_condition(server: &Server, status: &str, reason: &str) -> String {
     wait::until(reason, || async {
         let (_, object) = admin(server, "GET", &format!("{APISERVICES}/{NAME}"), Value::Null).await;
         let condition = &object["status"]["conditions"][0];
@@ -249,20 +249,20 @@ async fn until_condition(server: &Server, status: &str, reason: &str) -> String 
     .await
 }
 
-/// A server with an extension that it has found to answer.
-async fn extended(says: Says) -> (Server, Arc<Embedded>, Extension) {
+/// A server with an extension that is available.
+async fn with_extension(says: Responses) -> (Server, Arc<Embedded>, Extension) {
     let extension = Extension::start(says).await;
     let (server, backend) = server().await;
     create_service(&server, "ext").await;
     endpoint(&backend, "https", extension.port, true).await;
     let object = apiservice(json!({"caBundle": extension.bundle}));
     create(&server, APISERVICES, object).await;
-    until_condition(&server, "True", "Passed").await;
+    wait_for_condition(&server, "True", "Passed").await;
     (server, backend, extension)
 }
 
 /// Sends a request with headers as a user; returns status, headers and body.
-async fn ask(
+async fn send_as(
     server: &Server,
     user: User,
     method: &str,

@@ -284,7 +284,7 @@ async fn regression_long_lists_are_answered_in_time() {
     use serde_json::{Value, json};
     const MANY: usize = 20_000;
     let server = Server::in_memory().await.unwrap();
-    let ask = async |method: &str, path: &str, kind: &str, body: Value| {
+    let send_as = async |method: &str, path: &str, kind: &str, body: Value| {
         let text = body.to_string();
         let user = User::admin();
         let answer = send(&server, user, method, path, kind, text.as_bytes());
@@ -314,7 +314,7 @@ async fn regression_long_lists_are_answered_in_time() {
         .collect();
     let mut object = named(json!({}));
     object.as_object_mut().unwrap().extend(unknown);
-    let (code, refused) = ask(
+    let (code, refused) = send_as(
         "POST",
         &format!("{maps}&fieldValidation=Strict"),
         json,
@@ -327,7 +327,7 @@ async fn regression_long_lists_are_answered_in_time() {
         .unwrap()
         .matches("unknown field");
     assert_eq!(told.count(), 100);
-    let (code, _) = ask(
+    let (code, _) = send_as(
         "POST",
         &format!("{maps}&fieldValidation=Warn"),
         json,
@@ -338,12 +338,12 @@ async fn regression_long_lists_are_answered_in_time() {
     let labels: serde_json::Map<String, Value> =
         (0..MANY).map(|n| (format!("@{n}"), json!(""))).collect();
     let wrong = named(json!({"labels": labels}));
-    assert_eq!(ask("POST", maps, json, wrong).await.0, 422);
+    assert_eq!(send_as("POST", maps, json, wrong).await.0, 422);
     let owner =
         |n: usize| json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": n.to_string()});
     let owners = &each(&owner)[..8_000];
     let owned = named(json!({"ownerReferences": owners}));
-    assert_eq!(ask("POST", maps, json, owned).await.0, 201);
+    assert_eq!(send_as("POST", maps, json, owned).await.0, 201);
     let sources = each(&|n| {
         let path = format!("p{n}");
         json!({"configMap": {"name": "c", "items": [{"key": "k", "path": path}]}})
@@ -352,18 +352,18 @@ async fn regression_long_lists_are_answered_in_time() {
         "volumes",
         vec![json!({"name": "v", "projected": {"sources": sources}})],
     );
-    ask("POST", pods, json, projected).await;
+    send_as("POST", pods, json, projected).await;
     let spread = each(&|n| {
         let key = format!("k{n}");
         json!({"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule"})
     });
-    ask("POST", pods, json, pod("topologySpreadConstraints", spread)).await;
+    send_as("POST", pods, json, pod("topologySpreadConstraints", spread)).await;
     let map = "/api/v1/namespaces/default/configmaps";
-    assert_eq!(ask("POST", map, json, named(json!({}))).await.0, 201);
+    assert_eq!(send_as("POST", map, json, named(json!({}))).await.0, 201);
     let finalizers = each(&|n| json!(format!("a.b/f{n}")));
     let patch =
         json!({"metadata": {"finalizers": finalizers, "$setElementOrder/finalizers": finalizers}});
     let kind = "application/strategic-merge-patch+json";
     let path = "/api/v1/namespaces/default/configmaps/x?dryRun=All";
-    assert_eq!(ask("PATCH", path, kind, patch).await.0, 200);
+    assert_eq!(send_as("PATCH", path, kind, patch).await.0, 200);
 }

@@ -87,12 +87,12 @@ impl Issuer {
             answers,
         };
         let keys = format!("{}{KEYS}", issuer.url);
-        issuer.say(DISCOVERY, &json!({"issuer": issuer.url, "jwks_uri": keys}));
+        issuer.serve_document(DISCOVERY, &json!({"issuer": issuer.url, "jwks_uri": keys}));
         issuer.publish(&[&issuer.key]);
         issuer
     }
 
-    fn say(&self, path: &str, document: &Value) {
+    fn serve_document(&self, path: &str, document: &Value) {
         self.answer(path, (200, "", document.to_string().into()));
     }
 
@@ -102,11 +102,11 @@ impl Issuer {
 
     fn publish(&self, keys: &[&TokenKey]) {
         let keys: Vec<Value> = keys.iter().map(|key| key.public().document()).collect();
-        self.say(KEYS, &json!({"keys": keys}));
+        self.serve_document(KEYS, &json!({"keys": keys}));
     }
 
-    /// How often it was asked for a path.
-    fn asked(&self, path: &str) -> usize {
+    /// The number of requests for a path.
+    fn request_count(&self, path: &str) -> usize {
         let said = self.said.lock();
         said.asked.iter().filter(|it| *it == path).count()
     }

@@ -48,8 +48,8 @@ async fn start(directory: &Path) -> Result<Server, String> {
     started.map(|()| server).map_err(|error| error.0.message)
 }
 
-/// What is said to a new config map with this name, which is not kept.
-async fn made(server: &Server, name: &str) -> String {
+/// Creates a config map in a dry run; returns the message of an error.
+async fn dry_run_create(server: &Server, name: &str) -> String {
     let map = json!({"metadata": {"name": name}});
     let (_, answer) = admin(server, "POST", &format!("{MAPS}?dryRun=All"), map).await;
     answer["message"].as_str().unwrap_or_default().to_owned()
@@ -73,11 +73,11 @@ async fn policies_in_files_count_from_the_start_and_when_they_change() {
     write("ignored.txt", "no: policy");
     let server = start(directory.path()).await.unwrap();
     assert!(
-        made(&server, "a")
+        dry_run_create(&server, "a")
             .await
             .ends_with("told by maps.static.k8s.io")
     );
-    assert_eq!(made(&server, "b").await, "");
+    assert_eq!(dry_run_create(&server, "b").await, "");
     // They are not in the API.
     let path = format!("{GROUP}/validatingadmissionpolicies");
     let (_, list) = admin(&server, "GET", &path, Value::Null).await;
@@ -112,7 +112,7 @@ async fn policies_in_files_count_from_the_start_and_when_they_change() {
     std::fs::remove_file(directory.path().join("c.json")).unwrap();
     std::fs::remove_file(directory.path().join("a.yaml")).unwrap();
     until("the policy is gone", || async {
-        match made(&server, "a").await {
+        match dry_run_create(&server, "a").await {
             message if message.is_empty() => Ok(()),
             message => Err(message),
         }

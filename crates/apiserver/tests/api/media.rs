@@ -13,8 +13,8 @@ use crate::admin;
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
-/// Asks in protobuf and JSON, whatever comes; the media type and the bytes.
-async fn ask(
+/// Sends a request that accepts protobuf and JSON; returns the media type and the bytes.
+async fn send_as(
     server: &Server,
     method: &str,
     path: &str,
@@ -57,10 +57,10 @@ async fn an_object_can_be_written_back_as_it_was_read() {
     let path = format!("{PODS}/p");
     let before = admin(&server, "GET", &path, Value::Null).await.1;
     let accept = format!("{PROTOBUF},application/json");
-    let (code, kind, bytes) = ask(&server, "GET", &path, &accept, Bytes::new()).await;
+    let (code, kind, bytes) = send_as(&server, "GET", &path, &accept, Bytes::new()).await;
     assert_eq!((code, kind.as_str()), (200, PROTOBUF));
     assert!(bytes.starts_with(b"k8s\0"));
-    let (code, kind, _) = ask(&server, "PUT", &path, &accept, bytes).await;
+    let (code, kind, _) = send_as(&server, "PUT", &path, &accept, bytes).await;
     assert_eq!((code, kind.as_str()), (200, PROTOBUF));
     // The same object: nothing was written.
     assert_eq!(admin(&server, "GET", &path, Value::Null).await.1, before);
@@ -70,7 +70,7 @@ async fn an_object_can_be_written_back_as_it_was_read() {
 async fn lists_errors_and_metadata_come_in_protobuf_and_tables_do_not() {
     let server = server().await;
     let get = async |path: &str, accept: &str| {
-        let (code, kind, bytes) = ask(&server, "GET", path, accept, Bytes::new()).await;
+        let (code, kind, bytes) = send_as(&server, "GET", path, accept, Bytes::new()).await;
         let text = String::from_utf8_lossy(&bytes).into_owned();
         (code, kind, text)
     };
@@ -117,7 +117,7 @@ async fn documents_of_discovery_come_in_protobuf() {
         ("/apis/apps", "APIGroup", "apps/v1"),
         ("/apis/apps/v1", "APIResourceList", "deployments/scale"),
     ] {
-        let (code, media, bytes) = ask(&server, "GET", path, PROTOBUF, Bytes::new()).await;
+        let (code, media, bytes) = send_as(&server, "GET", path, PROTOBUF, Bytes::new()).await;
         let text = String::from_utf8_lossy(&bytes);
         assert_eq!((code, media.as_str()), (200, PROTOBUF), "{path}");
         assert!(text.starts_with("k8s\0") && text.contains(kind) && text.contains(part));
@@ -172,19 +172,19 @@ async fn what_components_exchange_is_the_same_in_protobuf() {
     };
     for (path, object) in objects {
         let body = protobuf::encode(&object, protobuf::compact).unwrap();
-        let (code, _, bytes) = ask(&server, "POST", path, PROTOBUF, body.into()).await;
+        let (code, _, bytes) = send_as(&server, "POST", path, PROTOBUF, body.into()).await;
         assert_eq!(code, 201, "{path}: {}", String::from_utf8_lossy(&bytes));
         let (created, name) = (read(&bytes), object["metadata"]["name"].as_str().unwrap());
         let in_json = admin(&server, "GET", &format!("{path}/{name}"), Value::Null).await;
         assert_eq!(created, in_json.1, "{path}");
-        let (_, _, bytes) = ask(&server, "GET", path, PROTOBUF, Bytes::new()).await;
+        let (_, _, bytes) = send_as(&server, "GET", path, PROTOBUF, Bytes::new()).await;
         let mut listed = read(&bytes)["items"][0].take();
         for head in ["apiVersion", "kind"] {
             listed[head] = created[head].clone();
         }
         assert_eq!(listed, created, "{path}");
         let watch = format!("{path}?watch=true&timeoutSeconds=1");
-        let (_, _, bytes) = ask(&server, "GET", &watch, PROTOBUF, Bytes::new()).await;
+        let (_, _, bytes) = send_as(&server, "GET", &watch, PROTOBUF, Bytes::new()).await;
         let (length, rest) = bytes.split_first_chunk().unwrap();
         let (kind, body) = protobuf::event(&rest[..u32::from_be_bytes(*length) as usize]).unwrap();
         assert_eq!((kind, read(body)), ("ADDED", created), "{path}");
@@ -195,7 +195,7 @@ async fn what_components_exchange_is_the_same_in_protobuf() {
     });
     let body = protobuf::encode(&binding, protobuf::compact).unwrap();
     let path = format!("{PODS}/p/binding");
-    let (code, kind, bytes) = ask(&server, "POST", &path, PROTOBUF, body.into()).await;
+    let (code, kind, bytes) = send_as(&server, "POST", &path, PROTOBUF, body.into()).await;
     assert_eq!((code, kind.as_str()), (201, PROTOBUF));
     assert_eq!(read(&bytes)["status"], "Success");
     let pod = admin(&server, "GET", &format!("{PODS}/p"), Value::Null)

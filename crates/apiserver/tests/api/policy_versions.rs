@@ -21,8 +21,8 @@ async fn server_with(minor: u8, versions: &str) -> Server {
     with_config(config).await
 }
 
-/// The versions in which the plural is served, and its hash of the stored version, in the order of the group.
-async fn served(server: &Server, plural: &str) -> Vec<(String, String)> {
+/// The versions in which a resource is served, with the hash of the stored version, in the order of the group.
+async fn served_versions(server: &Server, plural: &str) -> Vec<(String, String)> {
     let group = admin(server, "GET", GROUP, Value::Null).await.1;
     let mut found = Vec::new();
     for version in group["versions"].as_array().unwrap() {
@@ -52,12 +52,12 @@ async fn releases_have_the_versions_of_their_time() {
         (37, ALL, vec!["v1", "v1beta1", "v1alpha1"]),
     ] {
         let server = server_with(minor, asked).await;
-        let found = served(&server, "mutatingadmissionpolicies").await;
+        let found = served_versions(&server, "mutatingadmissionpolicies").await;
         let (versions, hashes): (Vec<String>, Vec<String>) = found.into_iter().unzip();
         assert_eq!(versions, expected, "1.{minor} {asked}");
         let hash = if minor < 37 { beta } else { stable };
         assert!(hashes.iter().all(|it| it == hash), "1.{minor}: {hashes:?}");
-        let validating = served(&server, "validatingadmissionpolicies").await;
+        let validating = served_versions(&server, "validatingadmissionpolicies").await;
         assert_eq!(validating.len(), 1, "1.{minor}: {validating:?}");
     }
 }

@@ -21,7 +21,7 @@ async fn server() -> Server {
 }
 
 /// The text of an answer.
-async fn ask(server: &Server, method: &str, path: &str, kind: &str, body: String) -> String {
+async fn send_as(server: &Server, method: &str, path: &str, kind: &str, body: String) -> String {
     let request = http::Request::builder()
         .method(method)
         .uri(format!("/apis/resource.k8s.io/{path}"))
@@ -55,45 +55,51 @@ async fn check(server: &Server, name: &str, [one, two, data]: [&str; 3]) {
     };
     let path = format!("v1/{CLAIMS}/{name}");
     holds(
-        &ask(server, "POST", &format!("v1/{CLAIMS}"), JSON, claim).await,
+        &send_as(server, "POST", &format!("v1/{CLAIMS}"), JSON, claim).await,
         "create",
     );
     for version in ["v1", "v1beta1", "v1beta2"] {
         let path = format!("{version}/{CLAIMS}");
         holds(
-            &ask(server, "GET", &path, JSON, String::new()).await,
+            &send_as(server, "GET", &path, JSON, String::new()).await,
             "list",
         );
         let path = format!("{path}/{name}");
-        holds(&ask(server, "GET", &path, JSON, String::new()).await, "get");
+        holds(
+            &send_as(server, "GET", &path, JSON, String::new()).await,
+            "get",
+        );
     }
     let label = r#"{"metadata":{"labels":{"a":"b"}}}"#.to_owned();
-    holds(&ask(server, "PATCH", &path, MERGE, label).await, "patch");
+    holds(
+        &send_as(server, "PATCH", &path, MERGE, label).await,
+        "patch",
+    );
     let strategic = "application/strategic-merge-patch+json";
     let label = r#"{"metadata":{"labels":{"a":"c"}}}"#.to_owned();
     holds(
-        &ask(server, "PATCH", &path, strategic, label).await,
+        &send_as(server, "PATCH", &path, strategic, label).await,
         "strategic patch",
     );
-    let now = ask(server, "GET", &path, JSON, String::new()).await;
-    holds(&ask(server, "PUT", &path, JSON, now).await, "update");
+    let now = send_as(server, "GET", &path, JSON, String::new()).await;
+    holds(&send_as(server, "PUT", &path, JSON, now).await, "update");
     let allocation =
         r#"{"devices":{"results":[{"request":"r","driver":"d","pool":"p","device":"x"}]}}"#;
     let status = format!(
         r#"{{"allocation":{allocation},"devices":[{{"driver":"d","pool":"p","device":"x","data":{data}}}]}}"#
     );
-    let now = ask(server, "GET", &path, JSON, String::new()).await;
+    let now = send_as(server, "GET", &path, JSON, String::new()).await;
     // Of a key that stands twice the last counts.
     let end = now.strip_suffix('}').expect("an object");
     let whole = format!(r#"{end},"status":{status}}}"#);
-    let text = ask(server, "PUT", &format!("{path}/status"), JSON, whole).await;
+    let text = send_as(server, "PUT", &format!("{path}/status"), JSON, whole).await;
     holds(&text, "status");
     assert!(
         text.contains(&format!("\"data\":{data}")),
         "{data} in {text}"
     );
     let beta = format!("v1beta1/{CLAIMS}/{name}");
-    let text = ask(server, "GET", &beta, JSON, String::new()).await;
+    let text = send_as(server, "GET", &beta, JSON, String::new()).await;
     assert!(
         text.contains(&format!("\"data\":{data}")),
         "{data} in {text}"
@@ -143,10 +149,10 @@ async fn regression_raw_extensions_keep_their_space_in_protobuf() {
         for version in ["v1", "v1beta1"] {
             let path = format!("{version}/{CLAIMS}/{name}");
             assert_eq!(raws(&server, &path).await, [SPACED], "{path} in protobuf");
-            let text = ask(&server, "GET", &path, JSON, String::new()).await;
+            let text = send_as(&server, "GET", &path, JSON, String::new()).await;
             assert!(text.contains(COMPACT), "{path}: {text}");
             let list = format!("{version}/{CLAIMS}?fieldSelector=metadata.name={name}");
-            let text = ask(&server, "GET", &list, JSON, String::new()).await;
+            let text = send_as(&server, "GET", &list, JSON, String::new()).await;
             assert!(text.contains(COMPACT), "{list}: {text}");
             assert_eq!(raws(&server, &list).await, [SPACED], "{list} in protobuf");
         }
@@ -155,11 +161,11 @@ async fn regression_raw_extensions_keep_their_space_in_protobuf() {
     let claim = format!(
         r#"{{"metadata":{{"name":"json"}},"spec":{{"devices":{{"requests":[{{"name":"r","exactly":{{"deviceClassName":"c"}}}}],"config":[{{"opaque":{{"driver":"d","parameters":{SPACED}}}}}]}}}}}}"#
     );
-    let text = ask(&server, "POST", &claims, JSON, claim.clone()).await;
+    let text = send_as(&server, "POST", &claims, JSON, claim.clone()).await;
     assert!(text.contains(COMPACT), "create: {text}");
     holds("json").await;
     let label = r#"{"metadata":{"labels":{"a":"b"}}}"#.to_owned();
-    ask(&server, "PATCH", &format!("{claims}/json"), MERGE, label).await;
+    send_as(&server, "PATCH", &format!("{claims}/json"), MERGE, label).await;
     holds("json").await;
 
     let mut object: serde_json::Value = serde_json::from_str(&claim).unwrap();

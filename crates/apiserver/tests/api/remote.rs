@@ -67,10 +67,10 @@ impl Remote {
 
     fn client(&self, token: Option<&str>, certificate: Option<(&str, &[&str])>) -> kube::Client {
         let identity = certificate.map(|(user, groups)| self.authority.client(user, groups));
-        self.presenting(token, identity.map(Result::unwrap))
+        self.with_credentials(token, identity.map(Result::unwrap))
     }
 
-    fn presenting(&self, token: Option<&str>, identity: Option<Identity>) -> kube::Client {
+    fn with_credentials(&self, token: Option<&str>, identity: Option<Identity>) -> kube::Client {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut config = kube::Config::new(self.url.parse().unwrap());
         let der = rustls_pki_types::pem::PemObject::pem_slice_iter(
@@ -152,7 +152,7 @@ async fn a_foreign_certificate_is_no_identity_and_no_obstacle() {
     let remote = start(&directory.path().join("data")).await;
     let identity = foreign.client("admin", &[MASTERS]).unwrap();
     let list = async |token| {
-        let client = remote.presenting(token, Some(identity.clone()));
+        let client = remote.with_credentials(token, Some(identity.clone()));
         let maps = Api::<ConfigMap>::default_namespaced(client);
         maps.list(&ListParams::default()).await
     };
@@ -198,7 +198,7 @@ async fn regression_other_authorities_of_clients_count_at_once() {
     let other = Authority::load_or_generate(&directory.path().join("other"), "ca").unwrap();
     let own = remote.client(None, Some(("first", &[MASTERS])));
     let theirs = other.client("second", &[MASTERS]).unwrap();
-    let theirs = remote.presenting(None, Some(theirs));
+    let theirs = remote.with_credentials(None, Some(theirs));
     let is_known = |client: &kube::Client| {
         let namespaces = Api::<Namespace>::all(client.clone());
         async move {

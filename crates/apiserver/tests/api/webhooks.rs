@@ -60,11 +60,11 @@ impl Hooks {
             .server("hook", &names, &[[127, 0, 0, 1].into()])
             .unwrap();
         let bundle = authority.certificate().to_owned();
-        Self::presenting(&identity, &bundle, reply).await
+        Self::with_certificate(&identity, &bundle, reply).await
     }
 
-    /// A server that demands a certificate of this authority of its clients.
-    async fn for_clients_of(clients: &Authority, reply: Reply) -> Self {
+    /// A server that requires client certificates of this CA.
+    async fn requiring_client_ca(clients: &Authority, reply: Reply) -> Self {
         let authority = Authority::generate("webhooks").unwrap();
         let identity = authority
             .server("hook", &[], &[[127, 0, 0, 1].into()])
@@ -87,8 +87,8 @@ impl Hooks {
         Self::listening(tls.into(), authority.certificate(), reply).await
     }
 
-    /// A server with this certificate, and the certificate that a client should trust.
-    async fn presenting(identity: &Identity, trusted: &str, reply: Reply) -> Self {
+    /// A server with this certificate; `trusted` is the CA that clients trust.
+    async fn with_certificate(identity: &Identity, trusted: &str, reply: Reply) -> Self {
         let tls = serve::tls(identity, None).unwrap();
         Self::listening(tls.config(), trusted, reply).await
     }
@@ -139,8 +139,8 @@ impl Hooks {
         json!({"url": url, "caBundle": self.bundle})
     }
 
-    /// The requests so far, which are forgotten.
-    fn asked(&self) -> Vec<(String, Value)> {
+    /// Returns the requests since the last call.
+    fn take_requests(&self) -> Vec<(String, Value)> {
         std::mem::take(&mut *self.asked.lock())
     }
 }
@@ -227,7 +227,7 @@ async fn a_webhook_refuses_in_its_own_words() {
     ] {
         assert_eq!(map(&server, name).await, (code, text));
     }
-    hooks.asked();
+    hooks.take_requests();
     // What it is told of a change that is not meant.
     let made = json!({"metadata": {"name": "a"}, "data": {"k": "1"}});
     assert_eq!(admin(&server, "POST", MAPS, made).await.0, 201);
@@ -240,7 +240,7 @@ async fn a_webhook_refuses_in_its_own_words() {
             .0,
         200
     );
-    let asked = hooks.asked();
+    let asked = hooks.take_requests();
     let [(_, created), (path, updated), (_, deleted)] = &asked[..] else {
         panic!("{asked:?}");
     };
@@ -313,7 +313,10 @@ async fn warnings_of_a_webhook_reach_the_client() {
     let response = server.handle(request, Some(user)).await;
     assert_eq!(response.status(), 201);
     assert_eq!(response.headers()["warning"], "299 - \"mind the gap\"");
-    assert_eq!(hooks.asked()[0].1["apiVersion"], "admission.k8s.io/v1beta1");
+    assert_eq!(
+        hooks.take_requests()[0].1["apiVersion"],
+        "admission.k8s.io/v1beta1"
+    );
 }
 
 #[tokio::test]
@@ -341,10 +344,10 @@ async fn conditions_and_selectors_spare_the_way() {
             "configmaps \"why\" is forbidden: expression 'object.data.go == 'yes'' resulted in error: no such key: data"
         )
     );
-    assert_eq!(hooks.asked(), []);
+    assert_eq!(hooks.take_requests(), []);
     let why = json!({"metadata": {"name": "why"}, "data": {"go": "yes"}});
     assert_eq!(admin(&server, "POST", MAPS, why.clone()).await.0, 409);
-    assert_eq!(hooks.asked().len(), 1);
+    assert_eq!(hooks.take_requests().len(), 1);
     let quiet = json!({"metadata": {"name": "quiet", "labels": {"quiet": ""}}});
     assert_eq!(
         admin(&server, "POST", "/api/v1/namespaces", quiet).await.0,

@@ -6,10 +6,10 @@ use allot_apiserver::{Config, Server};
 use allot_store::{Backend, Draft, Embedded, Expect, Options, Write};
 use serde_json::{Value, json};
 
-use super::kit::{RBAC, allow, ask, binding, check, cluster_role, user};
+use super::kit::{RBAC, allow, binding, check, cluster_role, send_as, user};
 use crate::admin;
 
-fn selecting(name: &str, own: &str, selector: Value) -> Value {
+fn aggregating_role(name: &str, own: &str, selector: Value) -> Value {
     let mut role = cluster_role(name, "");
     role["metadata"]["labels"] = json!({own: "true"});
     role["aggregationRule"] = json!({"clusterRoleSelectors": [selector]});
@@ -20,14 +20,14 @@ fn label(name: &str) -> Value {
     json!({"matchLabels": {name: "true"}})
 }
 
-/// Roles that select themselves, each other, and everything, bound to all users.
-async fn knot(server: &Server) {
+/// Creates roles that aggregate themselves, each other, and all roles, and binds them to all users.
+async fn create_role_cycles(server: &Server) {
     for role in [
-        selecting("a", "x-a", label("x-b")),
-        selecting("b", "x-b", label("x-a")),
-        selecting("self", "x-self", label("x-self")),
-        selecting("all", "x-all", json!({})),
-        selecting("many", "x-many", json!({})),
+        aggregating_role("a", "x-a", label("x-b")),
+        aggregating_role("b", "x-b", label("x-a")),
+        aggregating_role("self", "x-self", label("x-self")),
+        aggregating_role("all", "x-all", json!({})),
+        aggregating_role("many", "x-many", json!({})),
     ] {
         let (code, body) = admin(server, "POST", &format!("{RBAC}/clusterroles"), role).await;
         assert_eq!(code, 201, "{body}");
@@ -56,7 +56,7 @@ async fn cycles_of_roles_are_harmless_now_and_after_a_restart() {
         let server = Server::new(backend.clone(), Config::default());
         server.bootstrap().await.unwrap();
         if start == "first" {
-            knot(&server).await;
+            create_role_cycles(&server).await;
         }
         check(&server, &jane, "GET /api/v1/secrets", &Value::Null, "403").await;
         check(&server, &jane, "GET /api/v1/pods", &Value::Null, "200").await;
@@ -98,7 +98,7 @@ async fn a_chain_of_ten_thousand_roles_is_read() {
     )
     .await;
     assert_eq!(code, 201);
-    let found = ask(
+    let found = send_as(
         &server,
         &jane,
         "GET /api/v1/namespaces/default/configmaps/none",

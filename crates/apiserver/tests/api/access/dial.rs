@@ -88,8 +88,8 @@ async fn on_its_own_host_the_server_connects_to_the_kubelet_of_the_node_only() {
     }
 }
 
-/// Starts a kubelet that answers every request with an error whose text does not end; returns its port.
-async fn refuse_without_end(name: &str) -> u16 {
+/// Starts a kubelet that responds to every request with an endless error text; returns its port.
+async fn start_kubelet_with_endless_error(name: &str) -> u16 {
     let authority = Authority::generate("test").unwrap();
     let identity = authority.server("x", &[name.to_owned()], &[[127, 0, 0, 1].into()]);
     let tls = serve::tls(&identity.unwrap(), None).unwrap();
@@ -98,13 +98,13 @@ async fn refuse_without_end(name: &str) -> u16 {
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(write_without_end(acceptor.accept(stream)));
+            tokio::spawn(write_endlessly(acceptor.accept(stream)));
         }
     });
     port
 }
 
-async fn write_without_end(
+async fn write_endlessly(
     accepting: tokio_rustls::Accept<tokio::net::TcpStream>,
 ) -> std::io::Result<()> {
     let mut stream = accepting.await?;
@@ -122,7 +122,7 @@ async fn write_without_end(
 #[tokio::test(flavor = "multi_thread")]
 async fn regression_a_refusal_of_a_kubelet_is_told_in_part() {
     let server = Server::in_memory().await.unwrap();
-    let port = refuse_without_end("own").await;
+    let port = start_kubelet_with_endless_error("own").await;
     node(&server, "own", "InternalIP", "127.0.0.1", port).await;
     let pod = json!({
         "metadata": {"name": "p"},

@@ -3,13 +3,13 @@
 use allot_apiserver::Server;
 use serde_json::{Value, json};
 
-use super::kit::{RBAC, allow, ask, binding, check, cluster_role, rules};
+use super::kit::{RBAC, allow, binding, check, cluster_role, rules, send_as};
 use crate::admin;
 
 const ROLES: &str = "create get update patch delete|rbac.authorization.k8s.io|clusterroles roles";
 const MUST: &str = "must have cluster-admin privileges to use the aggregationRule";
 
-fn selecting(label: &str) -> Value {
+fn aggregation_rule(label: &str) -> Value {
     json!({"clusterRoleSelectors": [{"matchLabels": {label: "true"}}]})
 }
 
@@ -105,7 +105,7 @@ async fn escalate_and_bind_are_rights_of_their_own() {
     )
     .await;
     let mut role = cluster_role("own", "*|*|*");
-    role["aggregationRule"] = selecting("x");
+    role["aggregationRule"] = aggregation_rule("x");
     let posts = &format!("POST {RBAC}/clusterroles");
     check(&server, &eve, posts, &role, "201").await;
     // By name it is a right to change one role; a POST has no name in its path.
@@ -217,7 +217,7 @@ async fn any_change_of_a_role_takes_the_rights_in_it() {
     )
     .await;
     assert!(
-        ask(
+        send_as(
             &server,
             &eve,
             &format!("GET {RBAC}/clusterroles/big"),
@@ -263,7 +263,7 @@ async fn a_missing_role_of_the_author_is_reported() {
     .await;
     assert_eq!(code, 201);
     let role = cluster_role("r", "get|-|pods");
-    let found = ask(&server, &eve, &format!("POST {RBAC}/clusterroles"), &role).await;
+    let found = send_as(&server, &eve, &format!("POST {RBAC}/clusterroles"), &role).await;
     let end = "; resolution errors: [clusterroles.rbac.authorization.k8s.io \"none\" not found]";
     assert!(found.ends_with(end), "{found}");
 }

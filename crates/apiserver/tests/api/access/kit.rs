@@ -66,9 +66,9 @@ pub async fn allow(server: &Server, name: &str, text: &str) -> User {
     user(name)
 }
 
-/// Sends `METHOD path` as a user; answers the code and, of a failure, the message. A patch is a merge patch unless the
-/// path has a field manager: then it is an apply.
-pub async fn ask(server: &Server, user: &User, request: &str, body: &Value) -> String {
+/// Sends `METHOD path` as a user; returns the code and, after a failure, the message. A patch with a field manager in its
+/// path is an apply, any other a merge patch.
+pub async fn send_as(server: &Server, user: &User, request: &str, body: &Value) -> String {
     let (method, path) = request.split_once(' ').unwrap();
     let kind = match method {
         "PATCH" if path.contains("fieldManager=") => "application/apply-patch+yaml",
@@ -89,7 +89,7 @@ pub async fn ask(server: &Server, user: &User, request: &str, body: &Value) -> S
 
 /// Asserts the beginning of the answer to a request.
 pub async fn check(server: &Server, user: &User, request: &str, body: &Value, expected: &str) {
-    let found = ask(server, user, request, body).await;
+    let found = send_as(server, user, request, body).await;
     assert!(
         found.starts_with(expected),
         "{} {request} {body}\nexpected {expected}\nfound    {found}",

@@ -8,7 +8,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 
-use super::kit::{RBAC, allow, ask, binding, rules, user};
+use super::kit::{RBAC, allow, binding, rules, send_as, user};
 use crate::admin;
 
 const USERS: [&str; 4] = ["ann", "ben", "cid", "root"];
@@ -71,7 +71,7 @@ async fn list(server: &Server, path: &str) -> Vec<Value> {
 }
 
 /// The permissions of each user, from the stored objects.
-async fn held(server: &Server) -> Rights {
+async fn permissions(server: &Server) -> Rights {
     let cluster_roles = list(server, "clusterroles").await;
     let roles = list(server, &format!("namespaces/{SPACE}/roles")).await;
     let mut rights = Rights::new();
@@ -155,7 +155,7 @@ fn pick<'a>(random: &mut StdRng, all: &[&'a str]) -> &'a str {
     all[random.random_range(0..all.len())]
 }
 
-fn some_rules(random: &mut StdRng, namespaced: bool) -> Value {
+fn random_rules(random: &mut StdRng, namespaced: bool) -> Value {
     let all: Vec<String> = (0..random.random_range(1..3))
         .map(|_| {
             let verb = pick(random, &["get", "list", "get list", "*"]);
@@ -175,9 +175,9 @@ fn some_rules(random: &mut StdRng, namespaced: bool) -> Value {
     rules(&all.join(";"))
 }
 
-fn some_role(random: &mut StdRng, name: &str) -> Value {
+fn random_role(random: &mut StdRng, name: &str) -> Value {
     let mut role = super::kit::cluster_role(name, "");
-    role["rules"] = some_rules(random, false);
+    role["rules"] = random_rules(random, false);
     let label = pick(random, &["x", "y"]);
     if random.random_bool(0.5) {
         role["metadata"]["labels"] = json!({label: "true"});
@@ -196,18 +196,21 @@ fn write(random: &mut StdRng) -> (String, Value) {
     let whom = pick(random, &USERS[..3]);
     let local = format!("namespaces/{SPACE}");
     match random.random_range(0..11) {
-        0 => (format!("POST {RBAC}/clusterroles"), some_role(random, role)),
+        0 => (
+            format!("POST {RBAC}/clusterroles"),
+            random_role(random, role),
+        ),
         1 => (
             format!("PUT {RBAC}/clusterroles/{role}"),
-            some_role(random, role),
+            random_role(random, role),
         ),
         2 => (
             format!("PATCH {RBAC}/clusterroles/{role}"),
-            some_role(random, role),
+            random_role(random, role),
         ),
         3 => {
             let apply = format!("PATCH {RBAC}/clusterroles/{role}?fieldManager=m&force=true");
-            (apply, some_role(random, role))
+            (apply, random_role(random, role))
         }
         4 => {
             let labels = json!({"metadata": {"labels": {pick(random, &["x", "y"]): "true"}}});
@@ -222,9 +225,9 @@ fn write(random: &mut StdRng) -> (String, Value) {
             binding(bound, role, whom),
         ),
         7 => {
-            let mut local_role = some_role(random, "r");
+            let mut local_role = random_role(random, "r");
             local_role["kind"] = "Role".into();
-            local_role["rules"] = some_rules(random, true);
+            local_role["rules"] = random_rules(random, true);
             local_role
                 .as_object_mut()
                 .unwrap()
@@ -303,7 +306,7 @@ async fn no_user_gets_more_than_the_author_holds() {
         .await;
         allow(&server, "cid", write_all).await;
         allow(&server, "root", "*|*|*; *|url|*").await;
-        let mut before = held(&server).await;
+        let mut before = permissions(&server).await;
         let mut accepted = 0;
         for step in 0..250 {
             // The user with all permissions acts rarely: its writes test little.
@@ -312,13 +315,13 @@ async fn no_user_gets_more_than_the_author_holds() {
                 false => pick(&mut random, &USERS[..3]),
             };
             let (request, body) = write(&mut random);
-            let answer = ask(&server, &user(author), &request, &body).await;
+            let answer = send_as(&server, &user(author), &request, &body).await;
             if !answer.starts_with('2') {
                 continue;
             }
             accepted += 1;
             aggregate(&server).await;
-            let after = held(&server).await;
+            let after = permissions(&server).await;
             let of_author = before.get(author).cloned().unwrap_or_default();
             for (name, rights) in &after {
                 let known = before.get(name).cloned().unwrap_or_default();

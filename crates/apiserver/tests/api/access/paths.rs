@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::kit::{RBAC, ask, user};
+use super::kit::{RBAC, send_as, user};
 use crate::admin;
 use crate::api::limits::server;
 use allot_apiserver::Limits;
@@ -94,7 +94,7 @@ async fn no_spelling_of_a_path_leads_around_the_rules() {
         ("GET /api/v1/namespaces/team/secrets/mine/status", "403"),
         ("GET /api/v1/namespaces/team/configmaps/mine/x", "403"),
     ] {
-        let found = ask(&server, &jane, request, &Value::Null).await;
+        let found = send_as(&server, &jane, request, &Value::Null).await;
         assert!(found.starts_with(expected), "{request}: {found}");
     }
 }
@@ -132,17 +132,17 @@ async fn regression_a_namespace_is_in_no_other() {
         ] {
             let (method, path) = request.split_once(' ').unwrap();
             let request = format!("{method} {TEAM}/{path}");
-            let found = ask(&server, user, &request, body).await;
+            let found = send_as(&server, user, &request, body).await;
             assert!(found.starts_with("404"), "{request}: {found}");
             let watched = format!("GET /api/v1/watch/namespaces/team/{path}");
-            let found = ask(&server, user, &watched, &Value::Null).await;
+            let found = send_as(&server, user, &watched, &Value::Null).await;
             assert!(found.starts_with("40"), "{watched}: {found}");
         }
         for request in [format!("GET {TEAM}"), format!("GET {TEAM}/status")] {
-            assert_eq!(ask(&server, user, &request, &Value::Null).await, "200");
+            assert_eq!(send_as(&server, user, &request, &Value::Null).await, "200");
         }
     }
-    let refused = ask(
+    let refused = send_as(
         &server,
         &user("owner"),
         "GET /api/v1/namespaces/other",
@@ -217,7 +217,7 @@ async fn no_spelling_of_a_query_leads_around_the_rules() {
     // The name in a selector restricts no deletion: the permission is that for the whole collection, as upstream.
     let all = format!("DELETE {TEAM}/secrets");
     assert!(
-        ask(&server, &jane, &all, &Value::Null)
+        send_as(&server, &jane, &all, &Value::Null)
             .await
             .starts_with("403")
     );
@@ -227,7 +227,7 @@ async fn no_spelling_of_a_query_leads_around_the_rules() {
     );
     let one = format!("{all}?fieldSelector=metadata.name=mine");
     for request in [both, one] {
-        let answer = ask(&server, &jane, &request, &options).await;
+        let answer = send_as(&server, &jane, &request, &options).await;
         assert!(answer.starts_with("403"), "{answer}");
     }
     for name in ["mine", "theirs"] {

@@ -41,8 +41,8 @@ async fn create(server: &Server, spec: Value) -> (u16, Value) {
     admin(server, "POST", PODS, pod("p", spec)).await
 }
 
-/// The code of an answer, and its message.
-fn said((code, answer): (u16, Value)) -> (u16, String) {
+/// The code of a response, and its message.
+fn code_and_message((code, answer): (u16, Value)) -> (u16, String) {
     let message = answer["message"].as_str().unwrap_or_default();
     (code, message.to_owned())
 }
@@ -76,7 +76,10 @@ async fn pods_go_where_their_namespace_permits() {
     // The default applies, and the namespace does not permit it.
     let none = json!({});
     let whitelist = refused("labels conflict with its namespace whitelist");
-    assert_eq!(said(create(&server, none.clone()).await), whitelist);
+    assert_eq!(
+        code_and_message(create(&server, none.clone()).await),
+        whitelist
+    );
     let annotation = "scheduler.alpha.kubernetes.io/node-selector";
     annotate(&server, json!({annotation: "zone=b"})).await;
     let (code, made) = create(&server, json!({"nodeSelector": {"disk": "ssd"}})).await;
@@ -87,10 +90,10 @@ async fn pods_go_where_their_namespace_permits() {
     );
     let other = create(&server, json!({"nodeSelector": {"zone": "c"}})).await;
     let conflict = refused("conflicts with its namespace node label selector");
-    assert_eq!(said(other), conflict);
+    assert_eq!(code_and_message(other), conflict);
     annotate(&server, json!({annotation: "zone"})).await;
     let wrong = (500, "invalid selector: [zone]".to_owned());
-    assert_eq!(said(create(&server, none).await), wrong);
+    assert_eq!(code_and_message(create(&server, none).await), wrong);
 }
 
 #[tokio::test]
@@ -143,21 +146,21 @@ async fn tolerations_are_those_of_the_namespace() {
         json!({"tolerations": [{"key": "x", "operator": "Exists", "effect": "NoSchedule"}]});
     let made = admin(&server, "POST", PODS, pod("other", other.clone())).await;
     let why = "pod tolerations (possibly merged with namespace default tolerations) conflict with its namespace whitelist";
-    assert_eq!(said(made), (500, why.to_owned()));
+    assert_eq!(code_and_message(made), (500, why.to_owned()));
     let (code, old) = admin(&server, "GET", &format!("{PODS}/p"), Value::Null).await;
     assert_eq!(code, 200);
     let mut changed = old;
     let list = changed["spec"]["tolerations"].as_array_mut().unwrap();
     list.push(other["tolerations"][0].clone());
     let changed = admin(&server, "PUT", &format!("{PODS}/p"), changed).await;
-    assert_eq!(said(changed), (500, why.to_owned()));
+    assert_eq!(code_and_message(changed), (500, why.to_owned()));
     // Without its key it would be one of everything.
     annotate(
         &server,
         json!({permitted: "[{\"key\": 5, \"operator\": \"Exists\"}]"}),
     )
     .await;
-    let (code, why) = said(admin(&server, "POST", PODS, pod("typed", json!({}))).await);
+    let (code, why) = code_and_message(admin(&server, "POST", PODS, pod("typed", json!({}))).await);
     assert!(code == 500 && why.contains("invalid type"), "{why}");
 }
 
@@ -202,7 +205,7 @@ async fn what_is_off_by_default_refuses_where_it_is_on() {
     let why = "pods \"p\" is forbidden: affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey zone but only key \
                kubernetes.io/hostname is allowed";
     assert_eq!(
-        said(create(&server, apart("zone")).await),
+        code_and_message(create(&server, apart("zone")).await),
         (403, why.to_owned())
     );
     assert_eq!(
@@ -215,13 +218,13 @@ async fn what_is_off_by_default_refuses_where_it_is_on() {
     let server = server_of("DenyServiceExternalIPs").await;
     let why = "services \"s\" is forbidden: Use of external IPs is denied by admission control";
     let made = admin(&server, "POST", services, service(json!(["1.2.3.4"]))).await;
-    assert_eq!(said(made), (403, why.to_owned()));
+    assert_eq!(code_and_message(made), (403, why.to_owned()));
     let (code, made) = admin(&server, "POST", services, service(json!([]))).await;
     assert_eq!(code, 201, "{made}");
     let patch = json!({"spec": {"externalIPs": ["1.2.3.4"]}});
     let path = format!("{services}/s");
     assert_eq!(
-        said(admin(&server, "PATCH", &path, patch).await),
+        code_and_message(admin(&server, "PATCH", &path, patch).await),
         (403, why.to_owned())
     );
 
@@ -229,7 +232,7 @@ async fn what_is_off_by_default_refuses_where_it_is_on() {
     let path = "/api/v1/namespaces/nope/configmaps";
     let made = admin(&server, "POST", path, json!({"metadata": {"name": "m"}})).await;
     assert_eq!(
-        said(made),
+        code_and_message(made),
         (404, "namespaces \"nope\" not found".to_owned())
     );
 
@@ -237,7 +240,7 @@ async fn what_is_off_by_default_refuses_where_it_is_on() {
     let why = "configmaps \"m\" is forbidden: admission control is denying all modifications";
     let maps = "/api/v1/namespaces/default/configmaps";
     let made = admin(&server, "POST", maps, json!({"metadata": {"name": "m"}})).await;
-    assert_eq!(said(made), (403, why.to_owned()));
+    assert_eq!(code_and_message(made), (403, why.to_owned()));
     let (code, _) = admin(&server, "DELETE", NAMESPACE, Value::Null).await;
     assert_eq!(code, 403);
 }
@@ -266,7 +269,7 @@ async fn events_are_limited() {
     // How many are accepted depends on the time that they take.
     for number in 0..200 {
         let event = event(&format!("e{number}"), "p");
-        let (code, why) = said(admin(&server, "POST", path, event).await);
+        let (code, why) = code_and_message(admin(&server, "POST", path, event).await);
         if code != 201 {
             refused = Some((code, why));
             break;
@@ -333,15 +336,15 @@ async fn what_is_limited_needs_a_quota() {
         )
     };
     let none = admin(&server, "POST", PODS, asks(json!({}))).await;
-    assert_eq!(said(none), lacks("cpu,requests.cpu"));
+    assert_eq!(code_and_message(none), lacks("cpu,requests.cpu"));
     quota(&server, "part", json!({"hard": {"cpu": "5"}})).await;
     let part = admin(&server, "POST", PODS, asks(json!({}))).await;
-    assert_eq!(said(part), lacks("requests.cpu"));
+    assert_eq!(code_and_message(part), lacks("requests.cpu"));
     quota(&server, "rest", json!({"hard": {"requests.cpu": "5"}})).await;
     let high = json!({"priorityClassName": "high"});
     let scope = "insufficient quota to match these scopes: [{PriorityClass In [high]}]";
     let without = admin(&server, "POST", PODS, asks(high.clone())).await;
-    assert_eq!(said(without), (500, scope.to_owned()));
+    assert_eq!(code_and_message(without), (500, scope.to_owned()));
     let (code, made) = admin(&server, "POST", PODS, asks(json!({}))).await;
     assert_eq!(code, 201, "{made}");
     let (_, used) = admin(&server, "GET", &format!("{QUOTAS}/rest"), Value::Null).await;
@@ -361,7 +364,7 @@ async fn what_is_limited_needs_a_quota() {
     }});
     let made = admin(&server, "POST", deployments, deployment).await;
     let why = "deployments.apps \"d\" is forbidden: insufficient quota to consume: count/deployments.apps";
-    assert_eq!(said(made), (403, why.to_owned()));
+    assert_eq!(code_and_message(made), (403, why.to_owned()));
 }
 
 /// A claim that looks like the one for the extended resources of a pod costs nothing, since the pod has paid: but one.
@@ -402,7 +405,7 @@ async fn regression_claims_that_name_a_pod_as_their_owner_count() {
         )
     };
     // More devices than 64 bits count were a negative number.
-    let answer = said(admin(&server, "POST", path, claim("c", i64::MAX)).await);
+    let answer = code_and_message(admin(&server, "POST", path, claim("c", i64::MAX)).await);
     assert_eq!(answer, (403, why("9223372036854775807")));
     let mut one = claim("first", 1);
     let requests = one["spec"]["devices"]["requests"].as_array_mut().unwrap();
@@ -411,6 +414,6 @@ async fn regression_claims_that_name_a_pod_as_their_owner_count() {
     another["metadata"]["name"] = json!("c");
     let (code, answer) = admin(&server, "POST", path, one).await;
     assert_eq!(code, 201, "{answer}");
-    let answer = said(admin(&server, "POST", path, another).await);
+    let answer = code_and_message(admin(&server, "POST", path, another).await);
     assert_eq!(answer, (403, why("1")));
 }

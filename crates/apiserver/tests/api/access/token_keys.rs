@@ -267,8 +267,8 @@ async fn answer(server: &Server, path: &str, body: Value) -> (u16, String, Strin
     (code, warning, cache, body)
 }
 
-/// What is in a token.
-fn opened(made: &Value) -> Value {
+/// The claims of a token.
+fn token_claims(made: &Value) -> Value {
     let token = made["status"]["token"].as_str().unwrap();
     let claims = token.split('.').nth(1).unwrap();
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).unwrap()).unwrap()
@@ -331,7 +331,7 @@ async fn tokens_of_pods_live_longer_and_others_have_a_limit() {
             }
             let (code, warning, _, made) = answer(&server, &path, json!({"spec": spec})).await;
             assert_eq!((code, warning.as_str()), (201, ""), "{made}");
-            let claims = opened(&made);
+            let claims = token_claims(&made);
             let number = |value: &Value| value.as_i64().unwrap();
             assert_eq!(
                 number(&claims["exp"]) - number(&claims["iat"]),

@@ -64,8 +64,8 @@ async fn token(server: &Server, bound_to: Value) -> String {
     made["status"]["token"].as_str().unwrap().to_owned()
 }
 
-/// Makes it look as if the object had been deleted so many seconds ago.
-async fn age(backend: &Embedded, collection: &str, key: &str, seconds: i64) {
+/// Marks a stored object as deleted so many seconds ago.
+async fn backdate_deletion(backend: &Embedded, collection: &str, key: &str, seconds: i64) {
     let entry = backend.get(collection, key).await.unwrap().unwrap();
     let mut object: Value = serde_json::from_slice(&entry.value).unwrap();
     let then = jiff::Timestamp::now() - jiff::SignedDuration::from_secs(seconds);
@@ -122,9 +122,9 @@ async fn what_is_deleted_and_kept_by_a_finalizer_ends_its_tokens() {
         let token = token(&server, bound_to).await;
         assert_eq!(code(&server, &token).await, 201, "{collection}");
         // It has a minute to finish.
-        age(&backend, collection, key, 30).await;
+        backdate_deletion(&backend, collection, key, 30).await;
         assert_eq!(code(&server, &token).await, 201, "{collection}");
-        age(&backend, collection, key, 90).await;
+        backdate_deletion(&backend, collection, key, 90).await;
         assert_eq!(code(&server, &token).await, 401, "{collection}");
         let said = error(&server, &token).await;
         assert!(said.contains(error_text), "{said}");

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::*;
 use crate::admin;
 
-fn answered(code: u16, body: impl Into<Bytes>) -> Option<(u16, String, Bytes)> {
+fn response(code: u16, body: impl Into<Bytes>) -> Option<(u16, String, Bytes)> {
     Some((code, String::new(), body.into()))
 }
 
 /// A request is refused with this error, whatever the failure policy is.
 async fn fails(server: &Server, hook: &Hook, cluster: &str, timeout: &str, error: &str) {
     let kubeconfig = hook.kubeconfig_of(cluster);
-    let (ask, asked) = (
+    let (send, attributes) = (
         async || get(server, ann(), PODS).await,
         json!({"user": "ann", "resourceAttributes": {"verb": "get", "resource": "pods"}}),
     );
@@ -30,13 +30,13 @@ async fn fails(server: &Server, hook: &Hook, cluster: &str, timeout: &str, error
         server.reload(&initial, alone.as_bytes()).await.unwrap();
         // Also the second time: an error is not kept.
         for _ in 0..2 {
-            let (code, message) = ask().await;
+            let (code, message) = send().await;
             assert_eq!(code, 500, "{error}: {message}");
             assert!(message.contains(error), "{error}: {message}");
             assert!(message.len() < 4096, "{}", message.len());
         }
         assert_eq!(get(server, User::admin(), PODS).await.0, 200);
-        let (_, body) = admin(server, "POST", ACCESS, json!({"spec": asked})).await;
+        let (_, body) = admin(server, "POST", ACCESS, json!({"spec": attributes})).await;
         let told = body["status"]["evaluationError"].as_str();
         assert!(told.unwrap_or_default().contains(error), "{body}");
         assert_eq!(body["status"]["allowed"], false);
@@ -45,7 +45,7 @@ async fn fails(server: &Server, hook: &Hook, cluster: &str, timeout: &str, error
         let followed = format!("{alone}- {{type: AlwaysAllow, name: alwaysallow}}\n");
         server.reload(&initial, followed.as_bytes()).await.unwrap();
         let expected = if policy == "Deny" { 500 } else { 200 };
-        assert_eq!(ask().await.0, expected, "{error}");
+        assert_eq!(send().await.0, expected, "{error}");
     }
 }
 
@@ -54,7 +54,7 @@ async fn answers_that_are_no_reviews_allow_nothing() {
     let body = Arc::new(Mutex::new(Bytes::new()));
     let reply = {
         let body = body.clone();
-        move |_: &Value| answered(200, body.lock().clone())
+        move |_: &Value| response(200, body.lock().clone())
     };
     let hook = Hook::start(Box::new(reply)).await;
     let server = server(vec![]).await;
@@ -204,7 +204,7 @@ async fn a_long_reason_is_told_in_part() {
 async fn a_failure_in_passing_is_tried_again() {
     let calls = AtomicUsize::new(0);
     let reply = move |_: &Value| match calls.fetch_add(1, Ordering::Relaxed) {
-        0 => answered(500, "starting"),
+        0 => response(500, "starting"),
         _ => status(&json!({"allowed": true})),
     };
     let hook = Hook::start(Box::new(reply)).await;

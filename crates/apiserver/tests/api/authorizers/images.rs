@@ -1,12 +1,12 @@
-//! The webhook that decides which images pods may have.
+//! ImagePolicyWebhook: a webhook decides which images pods may have.
 
 use allot_apiserver::config::{AdmissionOptions, ImagePolicy};
 
 use super::*;
 use crate::admin;
 
-/// Refuses images that are called so, and cannot be asked about `unknown`.
-fn decides(review: &Value) -> Option<(u16, String, Bytes)> {
+/// Rejects images whose name says so, and fails for the image `unknown`.
+fn review_images(review: &Value) -> Option<(u16, String, Bytes)> {
     match review["spec"]["containers"][0]["image"].as_str() {
         Some("bad") => status(&json!({"allowed": false, "reason": "it is bad"})),
         Some("silent") => status(&json!({})),
@@ -49,7 +49,7 @@ async fn pod(server: &Server, name: &str, image: &str) -> (u16, String) {
 
 #[tokio::test]
 async fn pods_have_only_images_that_the_webhook_allows() {
-    let hook = Hook::start(Box::new(decides)).await;
+    let hook = Hook::start(Box::new(review_images)).await;
     let server = server_with(&hook, false).await;
     assert_eq!(pod(&server, "p", "good").await.0, 201);
     let review = |spec: Value| {
@@ -95,7 +95,7 @@ async fn pods_have_only_images_that_the_webhook_allows() {
 
 #[tokio::test]
 async fn pods_are_allowed_without_an_answer_only_if_that_is_configured() {
-    let hook = Hook::start(Box::new(decides)).await;
+    let hook = Hook::start(Box::new(review_images)).await;
     let server = server_with(&hook, true).await;
     assert_eq!(pod(&server, "p", "unknown").await.0, 201);
     assert_eq!(pod(&server, "q", "bad").await.0, 403);

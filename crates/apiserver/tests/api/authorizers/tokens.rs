@@ -1,4 +1,4 @@
-//! Bearer tokens that a webhook knows.
+//! Bearer tokens that a webhook reviews.
 
 use allot_apiserver::config::{Anonymous, TokenWebhook};
 
@@ -8,8 +8,8 @@ use crate::admin;
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const OWN: &str = "https://kubernetes.default.svc";
 
-/// Knows the token `ann`, for the audience `other` the token `guest`, and is at a loss about `odd`.
-fn knows(review: &Value) -> Option<(u16, String, Bytes)> {
+/// Accepts the token `ann`, for the audience `other` the token `guest`, and fails for the token `odd`.
+fn review_token(review: &Value) -> Option<(u16, String, Bytes)> {
     let user = |name: &str| json!({"username": name, "uid": "7", "groups": ["team"], "extra": {"k": ["v"]}});
     match review["spec"]["token"].as_str().unwrap_or_default() {
         "ann" => status(&json!({"authenticated": true, "user": user("ann")})),
@@ -59,7 +59,7 @@ async fn review(server: &Server, token: &str, audiences: &[&str]) -> Value {
 
 #[tokio::test]
 async fn tokens_that_a_webhook_knows_are_identities() {
-    let hook = Hook::start(Box::new(knows)).await;
+    let hook = Hook::start(Box::new(review_token)).await;
     for (version, name) in [
         (ReviewVersion::V1, "v1"),
         (ReviewVersion::V1beta1, "v1beta1"),
@@ -91,7 +91,7 @@ async fn tokens_that_a_webhook_knows_are_identities() {
 
 #[tokio::test]
 async fn what_a_webhook_does_not_know_or_garbles_is_no_identity() {
-    let hook = Hook::start(Box::new(knows)).await;
+    let hook = Hook::start(Box::new(review_token)).await;
     let server = server_with(&hook, ReviewVersion::V1, HOUR).await;
     for (token, error) in [
         ("none", "invalid bearer token"),
@@ -123,7 +123,7 @@ async fn what_a_webhook_does_not_know_or_garbles_is_no_identity() {
 /// A token that is good for one audience must not become good for another because its answer is kept.
 #[tokio::test]
 async fn answers_about_tokens_are_kept_by_audience() {
-    let hook = Hook::start(Box::new(knows)).await;
+    let hook = Hook::start(Box::new(review_token)).await;
     let server = server_with(&hook, ReviewVersion::V1, HOUR).await;
     assert_eq!(
         review(&server, "guest", &["other"]).await["authenticated"],

@@ -37,12 +37,12 @@ async fn regression_a_certificate_request_is_signed_by_its_key() {
             .unwrap();
         let mut der = request.der().to_vec();
         let good = signing_request("example.com/ca", &der);
-        make(&server, &format!("{REQUESTS}?dryRun=All"), good).await;
+        create(&server, &format!("{REQUESTS}?dryRun=All"), good).await;
         // The last bytes are those of the signature.
         if let Some(last) = der.last_mut() {
             *last ^= 1;
         }
-        let (code, message) = ask(
+        let (code, message) = send_as(
             &server,
             &User::admin(),
             "POST",
@@ -68,7 +68,7 @@ async fn who_approves_for_a_signer_approves_no_other() {
          "resources": ["certificatesigningrequests", "certificatesigningrequests/approval", "certificatesigningrequests/status"]},
     ]);
     let role = json!({"metadata": {"name": "approver"}, "rules": rules});
-    make(&server, &format!("{RBAC}/clusterroles"), role).await;
+    create(&server, &format!("{RBAC}/clusterroles"), role).await;
     bind(&server, "approver", "approver").await;
     let approver = User::new("approver", ["team"]);
     let key = KeyPair::generate().unwrap();
@@ -109,12 +109,12 @@ async fn who_approves_for_a_signer_approves_no_other() {
             json!({"status": {"conditions": condition("Denied")}}),
         ),
     ] {
-        let answer = ask(&server, &approver, method, &approval, &body).await;
+        let answer = send_as(&server, &approver, method, &approval, &body).await;
         assert_eq!(answer, (403, refused("approve")), "{body}");
     }
     let mut failed = lies.clone();
     failed["status"] = json!({"conditions": condition("Failed")});
-    let answer = ask(&server, &approver, "PUT", &status, &failed).await;
+    let answer = send_as(&server, &approver, "PUT", &status, &failed).await;
     assert_eq!(answer, (403, refused("sign")));
     // Nor by the object itself, or by the status.
     let (code, kept) = send_json(&server, approver.clone(), "PUT", &one, &lies).await;
@@ -122,7 +122,7 @@ async fn who_approves_for_a_signer_approves_no_other() {
     assert_eq!(kept["spec"]["signerName"], "example.org/other");
     assert_eq!(kept["status"], json!({}));
     let body = json!({"status": {"conditions": condition("Approved")}});
-    let (code, message) = ask(&server, &User::admin(), "PATCH", &status, &body).await;
+    let (code, message) = send_as(&server, &User::admin(), "PATCH", &status, &body).await;
     assert_eq!(code, 422, "{message}");
     let wanted = "updates may not add a condition of type \"Approved\"";
     assert!(message.ends_with(wanted), "{message}");

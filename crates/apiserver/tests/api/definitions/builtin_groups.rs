@@ -29,8 +29,8 @@ fn definition(group: &str, scope: &str, (plural, kind): (&str, &str), versions: 
     })
 }
 
-/// What is at a path, as soon as there is something.
-async fn found(server: &Server, path: &str) -> Value {
+/// Waits until there is an object at a path, and returns it.
+async fn wait_for_object(server: &Server, path: &str) -> Value {
     until(&format!("{path} is found"), || async {
         let (code, found) = admin(server, "GET", path, Value::Null).await;
         (code == 200).then_some(found).ok_or(code)
@@ -60,8 +60,8 @@ async fn built_in_kinds_come_before_definitions() {
         assert_eq!(code, 201, "{answer}");
     }
     let bars = format!("{group}/v7/namespaces/default/bars");
-    found(&server, &bars).await;
-    let again = found(&server, service).await;
+    wait_for_object(&server, &bars).await;
+    let again = wait_for_object(&server, service).await;
     let labels = &again["metadata"]["labels"];
     assert_eq!(
         labels["kube-aggregator.kubernetes.io/automanaged"],
@@ -119,7 +119,7 @@ async fn policies_are_asked_about_kinds_in_their_group() {
     let (code, answer) = admin(&server, "POST", DEFINITIONS, definition).await;
     assert_eq!(code, 201, "{answer}");
     let foos = format!("{group}/v7/foos");
-    found(&server, &foos).await;
+    wait_for_object(&server, &foos).await;
     let foo = |name: &str| {
         json!({
             "apiVersion": "admissionregistration.k8s.io/v7", "kind": "Foo", "metadata": {"name": name},

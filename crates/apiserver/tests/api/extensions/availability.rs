@@ -10,12 +10,12 @@ async fn the_condition_tells_what_is_missing_and_requests_are_unavailable_until_
     let (server, backend) = server().await;
     let object = apiservice(json!({"caBundle": extension.bundle}));
     create(&server, APISERVICES, object).await;
-    let message = until_condition(&server, "False", "ServiceNotFound").await;
+    let message = wait_for_condition(&server, "False", "ServiceNotFound").await;
     assert_eq!(message, "service/ext in \"default\" is not present");
     let wrong =
         json!({"metadata": {"name": "ext"}, "spec": {"ports": [{"name": "https", "port": 80}]}});
     create(&server, SERVICES, wrong).await;
-    let message = until_condition(&server, "False", "ServicePortError").await;
+    let message = wait_for_condition(&server, "False", "ServicePortError").await;
     assert_eq!(
         message,
         "service/ext in \"default\" is not listening on port 443"
@@ -23,25 +23,25 @@ async fn the_condition_tells_what_is_missing_and_requests_are_unavailable_until_
     let ports = json!({"spec": {"ports": [{"name": "https", "port": 443}]}});
     let path = format!("{SERVICES}/ext");
     assert_eq!(admin(&server, "PATCH", &path, ports).await.0, 200);
-    let message = until_condition(&server, "False", "EndpointsNotFound").await;
+    let message = wait_for_condition(&server, "False", "EndpointsNotFound").await;
     assert_eq!(
         message,
         "cannot find endpointslices for service/ext in \"default\""
     );
     for (name, ready) in [("other", true), ("https", false)] {
         endpoint(&backend, name, extension.port, ready).await;
-        let message = until_condition(&server, "False", "MissingEndpoints").await;
+        let message = wait_for_condition(&server, "False", "MissingEndpoints").await;
         let expected = "endpointslices for service/ext in \"default\" have no addresses with port name \"https\"";
         assert_eq!(message, expected);
     }
-    let (code, _, body) = ask(&server, User::admin(), "GET", THINGS, &[]).await;
+    let (code, _, body) = send_as(&server, User::admin(), "GET", THINGS, &[]).await;
     assert_eq!((code, body.as_str()), (503, "service unavailable\n"));
     // Nothing listens there.
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = closed.local_addr().unwrap().port();
     drop(closed);
     endpoint(&backend, "https", port, true).await;
-    let message = until_condition(&server, "False", "FailedDiscoveryCheck").await;
+    let message = wait_for_condition(&server, "False", "FailedDiscoveryCheck").await;
     let url = "https://ext.default.svc:443/apis/ext.example.com/v1";
     assert_eq!(
         message,
@@ -50,39 +50,39 @@ async fn the_condition_tells_what_is_missing_and_requests_are_unavailable_until_
         )
     );
     endpoint(&backend, "https", extension.port, true).await;
-    let message = until_condition(&server, "True", "Passed").await;
+    let message = wait_for_condition(&server, "True", "Passed").await;
     assert_eq!(message, "all checks passed");
-    let (code, ..) = ask(&server, User::admin(), "GET", THINGS, &[]).await;
+    let (code, ..) = send_as(&server, User::admin(), "GET", THINGS, &[]).await;
     assert_eq!(code, 200);
     // It is asked for whatever it has: some services have their document in one form only, with parameters.
     let path = "/apis/ext.example.com/v1";
-    let accepts = |it: &Got| it.target == path && it.headers.get("accept").is_none();
+    let accepts = |it: &ReceivedRequest| it.target == path && it.headers.get("accept").is_none();
     assert!(extension.got.lock().iter().any(accepts));
     // A certificate of another CA is not trusted, unless the APIService says so.
     let other = Authority::generate("other").unwrap();
     let bundle = json!({"spec": {"caBundle": STANDARD.encode(other.certificate())}});
     let path = format!("{APISERVICES}/{NAME}");
     assert_eq!(admin(&server, "PATCH", &path, bundle).await.0, 200);
-    let message = until_condition(&server, "False", "FailedDiscoveryCheck").await;
+    let message = wait_for_condition(&server, "False", "FailedDiscoveryCheck").await;
     assert!(
         message.ends_with("x509: certificate signed by unknown authority"),
         "{message}"
     );
     let trusting = json!({"spec": {"caBundle": null, "insecureSkipTLSVerify": true}});
     assert_eq!(admin(&server, "PATCH", &path, trusting).await.0, 200);
-    until_condition(&server, "True", "Passed").await;
+    wait_for_condition(&server, "True", "Passed").await;
     // Without a service the group version is this server's, which has no such one.
     let local = json!({"spec": {"service": null, "insecureSkipTLSVerify": null}});
     assert_eq!(admin(&server, "PATCH", &path, local).await.0, 200);
-    until_condition(&server, "True", "Local").await;
-    let (code, _, body) = ask(&server, User::admin(), "GET", THINGS, &[]).await;
+    wait_for_condition(&server, "True", "Local").await;
+    let (code, _, body) = send_as(&server, User::admin(), "GET", THINGS, &[]).await;
     assert_eq!((code, body.as_str()), (404, "404 page not found\n"));
 }
 
 /// The entry of the extension in aggregated discovery, with its position.
-async fn discovered(server: &Server) -> Option<(usize, Value)> {
+async fn aggregated_entry(server: &Server) -> Option<(usize, Value)> {
     let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-    let (_, _, body) = ask(server, User::admin(), "GET", "/apis", &[("accept", accept)]).await;
+    let (_, _, body) = send_as(server, User::admin(), "GET", "/apis", &[("accept", accept)]).await;
     let document: Value = serde_json::from_str(&body).unwrap();
     let items = document["items"].as_array().unwrap();
     let at = items
@@ -93,8 +93,8 @@ async fn discovered(server: &Server) -> Option<(usize, Value)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn discovery_has_the_groups_of_extensions_also_when_they_do_not_answer() {
-    let (server, backend, extension) = extended(|_| None).await;
-    let (_, version) = discovered(&server).await.unwrap();
+    let (server, backend, extension) = with_extension(|_| None).await;
+    let (_, version) = aggregated_entry(&server).await.unwrap();
     assert_eq!(version["version"], "v1");
     assert_eq!(version["freshness"], "Current");
     assert_eq!(version["resources"][0]["resource"], "things");
@@ -121,9 +121,9 @@ async fn discovery_has_the_groups_of_extensions_also_when_they_do_not_answer() {
     // Before `apps`, and as its only endpoint goes away with what was known.
     let path = format!("{APISERVICES}/{NAME}");
     endpoint(&backend, "https", extension.port, false).await;
-    until_condition(&server, "False", "MissingEndpoints").await;
+    wait_for_condition(&server, "False", "MissingEndpoints").await;
     wait::until("stale", || async {
-        let (_, version) = discovered(&server).await.unwrap();
+        let (_, version) = aggregated_entry(&server).await.unwrap();
         match version["freshness"] == "Stale" && version["resources"][0]["resource"] == "things" {
             true => Ok(()),
             false => Err(version),
@@ -142,7 +142,7 @@ async fn discovery_has_the_groups_of_extensions_also_when_they_do_not_answer() {
     .await;
     assert_eq!(admin(&server, "DELETE", &path, Value::Null).await.0, 200);
     wait::until("it is gone", || async {
-        match discovered(&server).await {
+        match aggregated_entry(&server).await {
             None => Ok(()),
             Some(found) => Err(found),
         }
@@ -164,9 +164,9 @@ fn hostile(path: &str) -> Option<Answer> {
 /// What is too large or no document is not used, and the older document takes its place.
 #[tokio::test(flavor = "multi_thread")]
 async fn documents_without_end_are_not_read() {
-    let (server, _backend, _extension) = extended(hostile).await;
+    let (server, _backend, _extension) = with_extension(hostile).await;
     wait::until("the older document is read", || async {
-        match discovered(&server).await {
+        match aggregated_entry(&server).await {
             Some((_, version)) if version == json!({"version": "v1", "freshness": "Current"}) => {
                 Ok(())
             }
@@ -190,11 +190,11 @@ async fn a_service_that_leads_to_the_server_itself_ends() {
     endpoint(&backend, "https", address.port(), true).await;
     let object = apiservice(json!({"caBundle": STANDARD.encode(authority.certificate())}));
     create(&server, APISERVICES, object).await;
-    let found = until_condition(&server, "False", "FailedDiscoveryCheck");
+    let found = wait_for_condition(&server, "False", "FailedDiscoveryCheck");
     let message = tokio::time::timeout(Duration::from_secs(100), found)
         .await
         .unwrap();
     assert!(message.ends_with(": 508"), "{message}");
-    let (code, ..) = ask(&server, User::admin(), "GET", THINGS, &[]).await;
+    let (code, ..) = send_as(&server, User::admin(), "GET", THINGS, &[]).await;
     assert_eq!(code, 503);
 }

@@ -7,13 +7,13 @@ const ALL: &str = "/openapi/v2";
 const OWN: &str = "apis/ext.example.com/v1";
 
 async fn get(server: &Server, path: &str) -> Value {
-    let (code, _, body) = ask(server, User::admin(), "GET", path, &[]).await;
+    let (code, _, body) = send_as(server, User::admin(), "GET", path, &[]).await;
     assert_eq!(code, 200, "{path}: {body}");
     serde_json::from_str(&body).unwrap()
 }
 
 /// Waits until the index lists a document; returns its address.
-async fn until_listed(server: &Server, name: &str) -> String {
+async fn wait_until_listed(server: &Server, name: &str) -> String {
     wait::until(name, || async {
         let index = get(server, INDEX).await;
         let address = index["paths"][name]["serverRelativeURL"].as_str();
@@ -22,8 +22,8 @@ async fn until_listed(server: &Server, name: &str) -> String {
     .await
 }
 
-/// The document of a group in the older format. It uses a definition with a name that this server uses for another one.
-fn older(group: &str) -> Value {
+/// The OpenAPI v2 document of a group. It uses a definition with a name that this server uses for another one.
+fn v2_document(group: &str) -> Value {
     let meta = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
     let thing = json!({"$ref": "#/definitions/example.Thing"});
     let kind = |group: &str, kind: &str| json!({"group": group, "kind": kind, "version": "v1"});
@@ -57,7 +57,7 @@ fn older(group: &str) -> Value {
     })
 }
 
-fn modern(path: &str) -> Option<Answer> {
+fn with_v3_documents(path: &str) -> Option<Answer> {
     let address = |name: &str, hash: &str| json!({"serverRelativeURL": format!("https://192.0.2.1/{name}?hash={hash}")});
     Some(match path.split('?').next()? {
         INDEX => with(
@@ -67,7 +67,7 @@ fn modern(path: &str) -> Option<Answer> {
                 "apis/apps/v1": address("x", "1"), "version": address("x", "1"), "apis/ext.example.com/v2": address("x", "1"),
             }}),
         ),
-        ALL => with(200, &older("ext.example.com")),
+        ALL => with(200, &v2_document("ext.example.com")),
         path if path.starts_with(INDEX) => with(200, &json!({"document": path})),
         _ => return None,
     })
@@ -77,9 +77,9 @@ fn modern(path: &str) -> Option<Answer> {
 async fn documents_of_an_extension_are_listed_and_merged_and_nothing_of_others() {
     let (server, _backend) = server().await;
     let own = get(&server, INDEX).await;
-    let (_, headers, _) = ask(&server, User::admin(), "GET", ALL, &[]).await;
-    let (server, _backend, extension) = extended(modern).await;
-    let address = until_listed(&server, OWN).await;
+    let (_, headers, _) = send_as(&server, User::admin(), "GET", ALL, &[]).await;
+    let (server, _backend, extension) = with_extension(with_v3_documents).await;
+    let address = wait_until_listed(&server, OWN).await;
     assert_eq!(address, format!("{INDEX}/{OWN}?hash=A1"));
     let mut index = get(&server, INDEX).await;
     let paths = index["paths"].as_object_mut().unwrap();
@@ -94,13 +94,13 @@ async fn documents_of_an_extension_are_listed_and_merged_and_nothing_of_others()
     // The extension answers for its documents, and is told who asks, of this server's address with a hash as well.
     let jo = User::new("jo", ["team"]);
     let known = [("if-none-match", "\"A1\"")];
-    let (code, _, body) = ask(&server, jo, "GET", &address, &known).await;
+    let (code, _, body) = send_as(&server, jo, "GET", &address, &known).await;
     assert_eq!(code, 200);
     assert_eq!(
         body,
         json!({"document": format!("{INDEX}/{OWN}")}).to_string()
     );
-    let got = extension.got();
+    let got = extension.take_requests();
     assert_eq!(got[0].target, format!("{INDEX}/{OWN}"));
     assert_eq!(got[0].all("x-remote-user"), ["jo"]);
     assert_eq!(got[0].all("if-none-match"), ["\"A1\""]);
@@ -110,11 +110,11 @@ async fn documents_of_an_extension_are_listed_and_merged_and_nothing_of_others()
         assert_eq!(document["openapi"], "3.0.0", "{name}");
     }
     let nothing = format!("{INDEX}/apis/ext.example.com/v2");
-    let (code, ..) = ask(&server, User::admin(), "GET", &nothing, &[]).await;
+    let (code, ..) = send_as(&server, User::admin(), "GET", &nothing, &[]).await;
     assert_eq!(code, 404);
-    assert!(extension.got().is_empty());
+    assert!(extension.take_requests().is_empty());
     // The document of all groups.
-    let (_, now, body) = ask(&server, User::admin(), "GET", ALL, &[]).await;
+    let (_, now, body) = send_as(&server, User::admin(), "GET", ALL, &[]).await;
     assert_ne!(now["etag"], headers["etag"]);
     let all: Value = serde_json::from_str(&body).unwrap();
     let path = &all["paths"]["/apis/ext.example.com/v1/namespaces/{namespace}/things/{name}"];
@@ -134,7 +134,7 @@ async fn documents_of_an_extension_are_listed_and_merged_and_nothing_of_others()
     assert!(all["paths"]["/api/v1/namespaces/{namespace}/pods/{name}"]["patch"].is_object());
     assert!(!body.contains("\"operationId\":\"stolen\""));
     let tag = now["etag"].to_str().unwrap();
-    let again = ask(
+    let again = send_as(
         &server,
         User::admin(),
         "GET",
@@ -148,7 +148,7 @@ async fn documents_of_an_extension_are_listed_and_merged_and_nothing_of_others()
     assert_eq!(admin(&server, "DELETE", &path, Value::Null).await.0, 200);
     wait::until("the documents without the extension", || async {
         let index = get(&server, INDEX).await;
-        let (_, now, _) = ask(&server, User::admin(), "GET", ALL, &[]).await;
+        let (_, now, _) = send_as(&server, User::admin(), "GET", ALL, &[]).await;
         match index == own && now["etag"] == headers["etag"] {
             true => Ok(()),
             false => Err(index["paths"][OWN].clone()),
@@ -163,10 +163,10 @@ fn silent(path: &str) -> Option<Answer> {
     path.starts_with("/openapi").then_some(answer)
 }
 
-/// A server from before the newer format.
-fn old(path: &str) -> Option<Answer> {
+/// The responses of a server without OpenAPI v3.
+fn with_v2_document(path: &str) -> Option<Answer> {
     match path {
-        ALL => Some(with(200, &older("old.example.com"))),
+        ALL => Some(with(200, &v2_document("old.example.com"))),
         path if path.starts_with(INDEX) => Some(with(404, &Value::Null)),
         _ => None,
     }
@@ -175,8 +175,8 @@ fn old(path: &str) -> Option<Answer> {
 /// The attack: an extension takes the requests for its documents, and never answers.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_extension_that_is_silent_holds_nothing_up_and_an_old_one_has_its_document_converted() {
-    let (server, backend, silent) = extended(silent).await;
-    let other = Extension::of_service("other", old).await;
+    let (server, backend, silent) = with_extension(silent).await;
+    let other = Extension::of_service("other", with_v2_document).await;
     create_service(&server, "other").await;
     endpoint_of(&backend, "other", "https", other.port, true).await;
     let mut object = apiservice(json!({
@@ -185,8 +185,10 @@ async fn an_extension_that_is_silent_holds_nothing_up_and_an_old_one_has_its_doc
     object["metadata"]["name"] = "v1.old.example.com".into();
     create(&server, APISERVICES, object).await;
     let name = "apis/old.example.com/v1";
-    let address = until_listed(&server, name).await;
-    let asked = |it: &Got| it.target == INDEX && it.all("x-remote-user") == ["system:aggregator"];
+    let address = wait_until_listed(&server, name).await;
+    let asked = |it: &ReceivedRequest| {
+        it.target == INDEX && it.all("x-remote-user") == ["system:aggregator"]
+    };
     wait::until("a request to the silent one", || async {
         let got = silent.got.lock();
         got.iter().any(asked).then_some(()).ok_or(got.len())
@@ -198,7 +200,7 @@ async fn an_extension_that_is_silent_holds_nothing_up_and_an_old_one_has_its_doc
     get(&server, ALL).await;
     get(&server, "/openapi/v3/apis/apps/v1").await;
     get(&server, THINGS).await;
-    until_condition(&server, "True", "Passed").await;
+    wait_for_condition(&server, "True", "Passed").await;
     let document = get(&server, &address).await;
     let path = "/apis/old.example.com/v1/namespaces/{namespace}/things/{name}";
     let patch = &document["paths"][path]["patch"];
@@ -213,7 +215,7 @@ async fn an_extension_that_is_silent_holds_nothing_up_and_an_old_one_has_its_doc
     assert_eq!(kinds.as_array().map(Vec::len), Some(1));
     // The address with the hash of an earlier document.
     let earlier = format!("{INDEX}/{name}?hash=0");
-    let (code, headers, _) = ask(&server, User::admin(), "GET", &earlier, &[]).await;
+    let (code, headers, _) = send_as(&server, User::admin(), "GET", &earlier, &[]).await;
     assert_eq!(
         (code, headers["location"].to_str().unwrap()),
         (301, &*address)

@@ -28,7 +28,7 @@ async fn permit(server: &Server, user: &str) {
 /// The attack: a client sends the headers of a front proxy, and an extension takes it for an administrator.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_extension_is_told_who_the_user_is_and_nothing_a_client_claims() {
-    let (server, _backend, extension) = extended(|_| None).await;
+    let (server, _backend, extension) = with_extension(|_| None).await;
     let mut jo = User::new("jo", ["team"]);
     jo.uid = "7".to_owned();
     jo.extra
@@ -48,19 +48,19 @@ async fn an_extension_is_told_who_the_user_is_and_nothing_a_client_claims() {
     ];
     let path = format!("{THINGS}?labelSelector=a%3Db%26c&limit=1");
     // The front decides, before the extension sees anything.
-    let (code, _, body) = ask(&server, jo.clone(), "GET", &path, &claims).await;
+    let (code, _, body) = send_as(&server, jo.clone(), "GET", &path, &claims).await;
     assert_eq!(code, 403, "{body}");
     assert!(
         body.contains("things.ext.example.com is forbidden"),
         "{body}"
     );
-    assert!(extension.got().is_empty());
+    assert!(extension.take_requests().is_empty());
     permit(&server, "jo").await;
     for method in ["GET", "POST"] {
-        let (code, headers, body) = ask(&server, jo.clone(), method, &path, &claims).await;
+        let (code, headers, body) = send_as(&server, jo.clone(), method, &path, &claims).await;
         assert_eq!(code, 200, "{body}");
         assert_eq!(headers["content-type"], "application/json");
-        let got = extension.got();
+        let got = extension.take_requests();
         let [got] = &got[..] else { panic!("{got:?}") };
         let target = format!("{THINGS}?labelSelector=a%3Db%26c&limit=1");
         assert_eq!((got.method.as_str(), &got.target), (method, &target));
@@ -84,9 +84,9 @@ async fn an_extension_is_told_who_the_user_is_and_nothing_a_client_claims() {
     }
     // Impersonation is over when the extension sees the request.
     let as_jo = [("impersonate-user", "jo")];
-    let (code, ..) = ask(&server, User::admin(), "GET", THINGS, &as_jo).await;
+    let (code, ..) = send_as(&server, User::admin(), "GET", THINGS, &as_jo).await;
     assert_eq!(code, 200);
-    let got = extension.got();
+    let got = extension.take_requests();
     assert_eq!(got[0].all("x-remote-user"), ["jo"]);
     assert_eq!(got[0].all("impersonate-user"), [""; 0]);
     // A path that the extension could read as another one.
@@ -95,10 +95,10 @@ async fn an_extension_is_told_who_the_user_is_and_nothing_a_client_claims() {
         format!("{THINGS}/%2e%2e/x"),
         format!("{THINGS}//x"),
     ] {
-        let (code, _, body) = ask(&server, User::admin(), "GET", &path, &[]).await;
+        let (code, _, body) = send_as(&server, User::admin(), "GET", &path, &[]).await;
         assert_eq!(code, 400, "{path}: {body}");
     }
-    assert!(extension.got().is_empty());
+    assert!(extension.take_requests().is_empty());
 }
 
 fn odd(path: &str) -> Option<Answer> {
@@ -127,13 +127,14 @@ fn odd(path: &str) -> Option<Answer> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_come_as_they_are_without_redirects_and_headers_of_the_connection() {
-    let (server, _backend, extension) = extended(odd).await;
+    let (server, _backend, extension) = with_extension(odd).await;
     let path = |name: &str| format!("{THINGS}/{name}");
-    let (code, headers, body) = ask(&server, User::admin(), "GET", &path("redirect"), &[]).await;
+    let (code, headers, body) =
+        send_as(&server, User::admin(), "GET", &path("redirect"), &[]).await;
     let refused = "the backend attempted to redirect this request, which is not permitted";
     assert_eq!((code, body.as_str()), (502, refused));
     assert!(!headers.contains_key("location"));
-    let (code, headers, body) = ask(&server, User::admin(), "GET", &path("headers"), &[]).await;
+    let (code, headers, body) = send_as(&server, User::admin(), "GET", &path("headers"), &[]).await;
     assert_eq!((code, body.as_str()), (418, "\"teapot\""));
     assert_eq!(headers["warning"], "299 - \"careful\"");
     for dropped in ["connection", "x-hop", "set-cookie"] {
@@ -143,7 +144,7 @@ async fn answers_come_as_they_are_without_redirects_and_headers_of_the_connectio
     let (code, document) = admin(&server, "GET", "/apis/ext.example.com/v1", Value::Null).await;
     assert_eq!((code, &document["kind"]), (200, &json!("APIResourceList")));
     assert_eq!(
-        extension.got().last().unwrap().target,
+        extension.take_requests().last().unwrap().target,
         "/apis/ext.example.com/v1"
     );
 }
@@ -151,7 +152,7 @@ async fn answers_come_as_they_are_without_redirects_and_headers_of_the_connectio
 /// A stream of an extension, as of exec, over sockets from end to end.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_and_an_extension_can_go_on_with_another_protocol() {
-    let (server, _backend, extension) = extended(|_| None).await;
+    let (server, _backend, extension) = with_extension(|_| None).await;
     let authority = Authority::generate("test").unwrap();
     let names = ["localhost".to_owned()];
     let identity = authority.server("x", &names, &[]).unwrap();
@@ -182,7 +183,7 @@ async fn a_client_and_an_extension_can_go_on_with_another_protocol() {
     let mut answer = [0; 8];
     stream.read_exact(&mut answer).await.unwrap();
     assert_eq!(&answer, b"re: ping");
-    let got = extension.got();
+    let got = extension.take_requests();
     assert_eq!(got[0].all("x-remote-user"), ["root"]);
     assert_eq!(got[0].all("x-forwarded-for"), ["127.0.0.1"]);
 }

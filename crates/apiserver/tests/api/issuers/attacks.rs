@@ -252,7 +252,7 @@ async fn many_forged_tokens_ask_the_issuer_once() {
     let server = ready(&issuer, MAPPINGS).await;
     let stranger = TokenKey::generate().unwrap();
     let claims = issuer.claims(json!({})).to_string();
-    let before = issuer.asked(KEYS);
+    let before = issuer.request_count(KEYS);
     let forged = (0..200).map(|number| {
         let head = json!({"alg": "ES256", "kid": number.to_string()}).to_string();
         let token = signed(&stranger, &head, &claims);
@@ -262,7 +262,11 @@ async fn many_forged_tokens_ask_the_issuer_once() {
     let codes = futures::future::join_all(forged).await;
     assert!(codes.iter().all(|code| *code == 401), "{codes:?}");
     // All of them wait for one answer.
-    assert!(issuer.asked(KEYS) - before <= 2, "{}", issuer.asked(KEYS));
+    assert!(
+        issuer.request_count(KEYS) - before <= 2,
+        "{}",
+        issuer.request_count(KEYS)
+    );
     // A token of a known key needs none.
     assert_eq!(code_with(&server, &issuer.token(json!({}))).await, 200);
 }
@@ -273,7 +277,7 @@ async fn a_slow_issuer_holds_up_no_other_token() {
     let issuer = Issuer::start().await;
     issuer.answers.send_replace(false);
     let server = configured(&issuer.configuration(MAPPINGS)).await;
-    until_true("it was asked", || issuer.asked(DISCOVERY) > 0).await;
+    until_true("it was asked", || issuer.request_count(DISCOVERY) > 0).await;
     let token = issuer.token(json!({}));
     let found = error_of(&server, &token).await;
     assert!(
@@ -324,16 +328,16 @@ async fn an_issuer_that_misbehaves_proves_nothing() {
         let issuer = Issuer::start().await;
         issuer.answer(DISCOVERY, document);
         let server = configured(&issuer.configuration(MAPPINGS)).await;
-        unusable(&server, &issuer, why).await;
-        assert_eq!(issuer.asked(KEYS), 0);
+        wait_until_unusable(&server, &issuer, why).await;
+        assert_eq!(issuer.request_count(KEYS), 0);
     }
     let issuer = Issuer::start().await;
-    issuer.say(DISCOVERY, &json!({"issuer": issuer.url}));
+    issuer.serve_document(DISCOVERY, &json!({"issuer": issuer.url}));
     let server = configured(&issuer.configuration(MAPPINGS)).await;
-    unusable(&server, &issuer, "provider did not return JWKS URL").await;
+    wait_until_unusable(&server, &issuer, "provider did not return JWKS URL").await;
     let issuer = Issuer::start().await;
     let insecure = keys.replace("https", "http");
-    issuer.say(
+    issuer.serve_document(
         DISCOVERY,
         &json!({"issuer": issuer.url, "jwks_uri": insecure}),
     );
@@ -359,12 +363,12 @@ async fn an_issuer_that_misbehaves_proves_nothing() {
         // Known keys stay.
         assert_eq!(code_with(&server, &issuer.token(json!({}))).await, 200);
     }
-    let asked = [DISCOVERY, KEYS].map(|path| elsewhere.asked(path));
+    let asked = [DISCOVERY, KEYS].map(|path| elsewhere.request_count(path));
     assert_eq!(asked, [0, 0]);
 }
 
-/// Waits until this is why the tokens of an issuer do not count.
-async fn unusable(server: &Server, issuer: &Issuer, why: &str) {
+/// Waits until the tokens of an issuer are rejected with this reason.
+async fn wait_until_unusable(server: &Server, issuer: &Issuer, why: &str) {
     let token = issuer.token(json!({}));
     until(why, || async {
         let found = error_of(server, &token).await;
@@ -385,6 +389,6 @@ async fn only_the_issuer_itself_is_believed() {
     let configuration = issuer.configuration(MAPPINGS).replace(&ours, &theirs);
     let server = configured(&configuration).await;
     let why = "x509: certificate signed by unknown authority";
-    unusable(&server, &issuer, why).await;
-    assert_eq!(issuer.asked(DISCOVERY), 0);
+    wait_until_unusable(&server, &issuer, why).await;
+    assert_eq!(issuer.request_count(DISCOVERY), 0);
 }

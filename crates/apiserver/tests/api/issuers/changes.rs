@@ -27,8 +27,8 @@ async fn discovery_may_be_at_another_place() {
     let issuer = Issuer::start().await;
     let at = "/inside/discovery";
     let document = json!({"issuer": issuer.url, "jwks_uri": format!("{}{KEYS}", issuer.url)});
-    issuer.say(at, &document);
-    issuer.say(DISCOVERY, &json!({"issuer": "https://other"}));
+    issuer.serve_document(at, &document);
+    issuer.serve_document(DISCOVERY, &json!({"issuer": "https://other"}));
     let configuration = issuer.configuration(MAPPINGS);
     let configuration = configuration.replace(
         "audiences: [client]",
@@ -48,7 +48,7 @@ async fn discovery_may_be_at_another_place() {
         other.contains("oidc: expected audience in [\"b\" \"client\"] got [\"c\"]"),
         "{other}"
     );
-    assert_eq!(issuer.asked(DISCOVERY), 0);
+    assert_eq!(issuer.request_count(DISCOVERY), 0);
 }
 
 #[tokio::test]

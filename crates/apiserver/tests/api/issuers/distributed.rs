@@ -4,8 +4,8 @@ use super::*;
 
 const GROUPS: &str = "/groups";
 
-/// Where the groups are.
-fn kept(place: &str, token: &str) -> Value {
+/// Claims that refer to an endpoint for the groups.
+fn claim_source(place: &str, token: &str) -> Value {
     let source = json!({"endpoint": place, "access_token": token});
     json!({"_claim_names": {"groups": "s"}, "_claim_sources": {"s": source}})
 }
@@ -29,7 +29,7 @@ async fn groups_are_asked_for_where_the_token_keeps_them() {
     let place = format!("{}{GROUPS}", issuer.url);
     answers(&issuer, GROUPS, json!({"groups": ["a", "b"]}));
     let everybody = "system:authenticated";
-    let token = issuer.token(kept(&place, "secret"));
+    let token = issuer.token(claim_source(&place, "secret"));
     let expected = json!(["oidc:a", "oidc:b", everybody]);
     assert_eq!(groups_of(&server, &token).await, expected);
     assert_eq!(issuer.said.lock().credentials, ["Bearer secret"]);
@@ -39,9 +39,9 @@ async fn groups_are_asked_for_where_the_token_keeps_them() {
         groups_of(&server, &token).await,
         json!(["oidc:c", everybody])
     );
-    let mut both = kept(&place, "");
+    let mut both = claim_source(&place, "");
     both["groups"] = json!(["own"]);
-    let asked = issuer.asked(GROUPS);
+    let asked = issuer.request_count(GROUPS);
     assert_eq!(
         groups_of(&server, &issuer.token(both)).await,
         json!(["oidc:own", everybody])
@@ -52,7 +52,7 @@ async fn groups_are_asked_for_where_the_token_keeps_them() {
         groups_of(&server, &issuer.token(aggregated)).await,
         json!([everybody])
     );
-    assert_eq!(issuer.asked(GROUPS), asked);
+    assert_eq!(issuer.request_count(GROUPS), asked);
     assert_eq!(
         issuer.said.lock().credentials.len(),
         2,
@@ -74,11 +74,15 @@ async fn why_groups_cannot_be_had_is_told_in_the_words_of_upstream() {
     };
     let getting = "while getting distributed claim \"groups\": ";
     let missing = format!("{getting}error while getting distributed claim JWT: 404 Not Found");
-    check(kept(&place, ""), &missing).await;
+    check(claim_source(&place, ""), &missing).await;
     let insecure = place.replace("https", "http");
     let why = format!("{getting}Get \"{insecure}\": URL scheme must be https");
-    check(kept(&insecure, ""), &why).await;
-    check(kept(&place, "a\nb"), &format!("{getting}Get \"{place}\"")).await;
+    check(claim_source(&insecure, ""), &why).await;
+    check(
+        claim_source(&place, "a\nb"),
+        &format!("{getting}Get \"{place}\""),
+    )
+    .await;
     let sources =
         json!({"_claim_names": {"groups": "s"}, "_claim_sources": {"s": {"endpoint": 1}}});
     let unmarshal = "oidc: could not parse claim sources: json: cannot unmarshal number into Go value of type string";
@@ -114,7 +118,7 @@ async fn why_groups_cannot_be_had_is_told_in_the_words_of_upstream() {
         (forged, format!("{verify}failed to verify signature")),
     ] {
         issuer.answer(GROUPS, (200, "", answer.into()));
-        check(kept(&place, ""), &why).await;
+        check(claim_source(&place, ""), &why).await;
     }
 }
 
@@ -127,37 +131,40 @@ async fn attack_issuers_of_groups_have_to_prove_themselves() {
     // The other issuer has a certificate of an authority that is not configured, both as a place and as an issuer.
     let elsewhere = format!("{}{GROUPS}", other.url);
     answers(&other, GROUPS, json!({"groups": "a"}));
-    let found = error_of(&server, &issuer.token(kept(&elsewhere, "secret"))).await;
+    let found = error_of(&server, &issuer.token(claim_source(&elsewhere, "secret"))).await;
     assert!(
         found.contains("x509: certificate signed by unknown authority"),
         "{found}"
     );
     let signed_by_other = other.token(json!({"groups": "system:masters"}));
     issuer.answer(GROUPS, (200, "", signed_by_other.into()));
-    let token = issuer.token(kept(&place, ""));
+    let token = issuer.token(claim_source(&place, ""));
     let found = error_of(&server, &token).await;
     let why = format!(
         "verifying untrusted issuer {} failed: verifier not initialized for issuer: \"{}\"",
         other.url, other.url
     );
     assert!(found.contains(&why), "{found}");
-    assert_eq!([DISCOVERY, GROUPS].map(|path| other.asked(path)), [0, 0]);
+    assert_eq!(
+        [DISCOVERY, GROUPS].map(|path| other.request_count(path)),
+        [0, 0]
+    );
     assert!(other.said.lock().credentials.is_empty());
     // What is not signed by a trusted issuer makes the server send no request.
     let key = TokenKey::generate().unwrap();
-    let asked = issuer.asked(GROUPS);
+    let asked = issuer.request_count(GROUPS);
     let forged = signed(
         &key,
         &head(&key).to_string(),
-        &issuer.claims(kept(&place, "")).to_string(),
+        &issuer.claims(claim_source(&place, "")).to_string(),
     );
     assert_eq!(code_with(&server, &forged).await, 401);
-    assert_eq!(issuer.asked(GROUPS), asked);
+    assert_eq!(issuer.request_count(GROUPS), asked);
     // Redirects are not followed, with the credentials or without.
     issuer.answer(GROUPS, (302, "/metadata", Bytes::new()));
-    let found = error_of(&server, &issuer.token(kept(&place, "secret"))).await;
+    let found = error_of(&server, &issuer.token(claim_source(&place, "secret"))).await;
     assert!(found.contains("302 Found"), "{found}");
-    assert_eq!(issuer.asked("/metadata"), 0);
+    assert_eq!(issuer.request_count("/metadata"), 0);
     // Answers are bounded.
     issuer.answer(GROUPS, (200, "", vec![b'x'; 2 << 20].into()));
     let found = error_of(&server, &token).await;

@@ -26,7 +26,7 @@ async fn fill(behind: &Behind, count: usize) {
     }
 }
 
-fn impatient() -> Limits {
+fn short_deadlines() -> Limits {
     Limits {
         stall_timeout: Duration::from_millis(500),
         ..Limits::default()
@@ -35,7 +35,7 @@ fn impatient() -> Limits {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unread_list_costs_a_buffer_and_ends() {
-    let behind = Behind::start(impatient()).await;
+    let behind = Behind::start(short_deadlines()).await;
     fill(&behind, 300).await;
     let mut connections = Vec::new();
     for accept in [
@@ -65,7 +65,7 @@ async fn an_unread_list_costs_a_buffer_and_ends() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_of_http2_that_are_not_read_end() {
-    let behind = Behind::start(impatient()).await;
+    let behind = Behind::start(short_deadlines()).await;
     fill(&behind, 20).await;
     let stream = behind.tls("h2").await;
     let io = hyper_util::rt::TokioIo::new(stream);
@@ -132,7 +132,7 @@ async fn a_slow_reader_gets_the_whole_list() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn watches_that_are_idle_stay() {
-    let behind = Behind::start(impatient()).await;
+    let behind = Behind::start(short_deadlines()).await;
     let mut stream = behind.tls("http/1.1").await;
     let path = format!("{MAPS}?watch=true");
     write(&mut stream, head("GET", &path, "secret", "").as_bytes()).await;
@@ -174,7 +174,7 @@ async fn http2_client(behind: &Behind, window: u32) -> (Sender, JoinHandle<hyper
 }
 
 /// A request of the user `jane`, which has all permissions but is not exempt from flow control.
-fn ask(sender: &Sender, path: &str) -> http::Request<Empty<Bytes>> {
+fn send_as(sender: &Sender, path: &str) -> http::Request<Empty<Bytes>> {
     assert!(!sender.is_closed());
     http::Request::get(format!("https://localhost{path}"))
         .header("authorization", "Bearer jane")
@@ -182,11 +182,11 @@ fn ask(sender: &Sender, path: &str) -> http::Request<Empty<Bytes>> {
         .unwrap()
 }
 
-/// Sends many requests at the same time on one connection, and keeps the answers without reading them.
-fn ask_and_keep(sender: &Sender, path: &str, count: usize) -> JoinSet<()> {
+/// Sends many requests at the same time on one connection, and keeps the responses without reading them.
+fn send_without_reading(sender: &Sender, path: &str, count: usize) -> JoinSet<()> {
     let mut asking = JoinSet::new();
     for _ in 0..count {
-        let (mut sender, request) = (sender.clone(), ask(sender, path));
+        let (mut sender, request) = (sender.clone(), send_as(sender, path));
         asking.spawn(async move {
             let answer = sender.send_request(request).await;
             std::future::pending::<()>().await;
@@ -207,11 +207,11 @@ async fn with_small_pool() -> Behind {
     Behind::of(people(limits).await).await
 }
 
-/// Opens many streams on one connection and reads none of the answers; returns the most bytes that connections held
+/// Opens many streams on one connection and reads none of the responses; returns the most bytes that connections held
 /// until the server closed this one.
 async fn most_held(behind: &Behind, path: &str) -> f64 {
     let (sender, connection) = http2_client(behind, 0).await;
-    let _asking = ask_and_keep(&sender, path, 90);
+    let _asking = send_without_reading(&sender, path, 90);
     let mut most = 0_f64;
     let watched = async {
         while !connection.is_finished() {
@@ -271,7 +271,7 @@ async fn a_client_that_reads_needs_no_more_than_its_allowance() {
             1 => format!("{MAPS}/m-007"),
             _ => format!("{MAPS}/small"),
         };
-        let (mut sender, request) = (sender.clone(), ask(&sender, &path));
+        let (mut sender, request) = (sender.clone(), send_as(&sender, &path));
         let wanted = [20 * 100_000, 100_000, 50_000][number % 3];
         reading.spawn(async move {
             let answer = sender.send_request(request).await.unwrap();

@@ -22,7 +22,7 @@ async fn regression_a_certificate_that_signs_itself_is_good_for_its_names() {
         certificate: certificate.clone(),
         key: key.serialize_pem(),
     };
-    let hooks = Hooks::presenting(&identity, &certificate, judge).await;
+    let hooks = Hooks::with_certificate(&identity, &certificate, judge).await;
     let server = Server::in_memory().await.unwrap();
     let ok = webhook("w", hooks.url("/ok"), json!({}));
     install(&server, VALIDATING, "w", &[ok]).await;
@@ -122,7 +122,7 @@ async fn a_service_leads_to_a_ready_endpoint() {
     );
     ready_endpoint(&*backend, &hooks).await;
     assert_eq!(map(&server, "why").await.0, 409);
-    assert_eq!(hooks.asked()[0].0, "/check?timeout=10s");
+    assert_eq!(hooks.take_requests()[0].0, "/check?timeout=10s");
 }
 
 /// So many calls at once are so many connections, which a service spreads over its endpoints; all of them are kept.

@@ -68,7 +68,7 @@ pub(super) fn convert(path: &str, review: &Value) -> Option<(u16, Value)> {
     Some((200, answer))
 }
 
-pub(super) async fn define(server: &Server, client: Value, reviews: &[&str]) {
+pub(super) async fn set_conversion(server: &Server, client: Value, reviews: &[&str]) {
     let version = |name: &str, field: &str, kind: &str| {
         json!({
             "name": name, "served": true, "storage": name == "v1",
@@ -109,14 +109,17 @@ pub(super) async fn define(server: &Server, client: Value, reviews: &[&str]) {
     });
     let (code, answer) = admin(server, "POST", DEFINITIONS, definition).await;
     assert_eq!(code, 201, "{answer}");
-    established(server, |server| async move {
+    wait_for_definition(server, |server| async move {
         admin(&server, "GET", &path("v1", ""), Value::Null).await.0 == 200
     })
     .await;
 }
 
-/// Waits for what the task that follows definitions does.
-async fn established<F: Future<Output = bool>>(server: &Server, done: impl Fn(Server) -> F) {
+/// Waits until the task that follows definitions has applied a change.
+async fn wait_for_definition<F: Future<Output = bool>>(
+    server: &Server,
+    done: impl Fn(Server) -> F,
+) {
     until("the definition has an effect", || async {
         done(server.clone()).await.then_some(()).ok_or(())
     })
@@ -126,7 +129,7 @@ async fn established<F: Future<Output = bool>>(server: &Server, done: impl Fn(Se
 pub(super) async fn ready(reply: super::Reply, path: &str) -> (Hooks, Server) {
     let hooks = Hooks::start(reply).await;
     let server = Server::in_memory().await.unwrap();
-    define(&server, hooks.url(path), &["v9", "v1", "v1beta1"]).await;
+    set_conversion(&server, hooks.url(path), &["v9", "v1", "v1beta1"]).await;
     (hooks, server)
 }
 
@@ -150,7 +153,7 @@ async fn objects_are_read_and_written_in_every_version() {
     assert_eq!(code, 201, "{made}");
     let v1 = path("v1", "a");
     assert_eq!(admin(&server, "GET", &v1, Value::Null).await.0, 200);
-    assert_eq!(hooks.asked(), []);
+    assert_eq!(hooks.take_requests(), []);
     // What is asked for in another is asked for once, whole.
     let (code, read) = admin(&server, "GET", &path("v2", "a"), Value::Null).await;
     assert_eq!(code, 200, "{read}");
@@ -162,7 +165,7 @@ async fn objects_are_read_and_written_in_every_version() {
     );
     assert_eq!(read["metadata"]["finalizers"], Value::Null);
     admin(&server, "GET", &path("v2", "a"), Value::Null).await;
-    let asked = hooks.asked();
+    let asked = hooks.take_requests();
     let [(target, review)] = &asked[..] else {
         panic!("{asked:?}");
     };
@@ -179,7 +182,7 @@ async fn objects_are_read_and_written_in_every_version() {
     assert_eq!(made["metadata"]["labels"]["seen"], "example.com_v2");
     let stored = admin(&server, "GET", &path("v1", "b"), Value::Null).await.1;
     assert_eq!(stored["spec"], json!({"size": "4000"}));
-    let defaulted = hooks.asked()[0].1["request"]["objects"][0]["spec"].clone();
+    let defaulted = hooks.take_requests()[0].1["request"]["objects"][0]["spec"].clone();
     assert_eq!(defaulted, json!({"count": 4000, "extra": "of v2"}));
     let (code, refused) = create(&server, "v2", "c", json!({"count": "x"})).await;
     assert_eq!(code, 422, "{refused}");
@@ -191,7 +194,7 @@ async fn objects_are_read_and_written_in_every_version() {
         "{refused}"
     );
     // Lists bring many at once.
-    hooks.asked();
+    hooks.take_requests();
     let (code, list) = admin(&server, "GET", &path("v2", ""), Value::Null).await;
     assert_eq!(code, 200, "{list}");
     let specs: Vec<&Value> = list["items"]
@@ -209,7 +212,7 @@ async fn objects_are_read_and_written_in_every_version() {
     )
     .await;
     assert_eq!(selected["items"].as_array().unwrap().len(), 2, "{selected}");
-    assert_eq!(hooks.asked(), [], "both are at hand");
+    assert_eq!(hooks.take_requests(), [], "both are at hand");
 }
 
 #[tokio::test]
@@ -390,23 +393,23 @@ async fn objects_stay_in_the_version_they_were_stored_in_until_they_are_written(
     assert_eq!(code, 200, "{changed}");
     assert_eq!(changed["status"]["storedVersions"], json!(["v1", "v2"]));
     // Counts as soon as a new object is stored in the other version.
-    established(&server, |server| {
+    wait_for_definition(&server, |server| {
         let hooks = &hooks;
         async move {
-            hooks.asked();
+            hooks.take_requests();
             create(&server, "v2", "probe", json!({"count": 1})).await;
-            let stored_as_it_is = hooks.asked().is_empty();
+            let stored_as_it_is = hooks.take_requests().is_empty();
             admin(&server, "DELETE", &path("v2", "probe"), Value::Null).await;
             stored_as_it_is
         }
     })
     .await;
-    hooks.asked();
+    hooks.take_requests();
     assert_eq!(
         admin(&server, "GET", &path("v1", "a"), Value::Null).await.0,
         200
     );
-    assert_eq!(hooks.asked(), [], "it is stored in v1");
+    assert_eq!(hooks.take_requests(), [], "it is stored in v1");
     let before = admin(&server, "GET", &path("v2", "a"), Value::Null).await.1;
     let (code, after) = admin(&server, "PUT", &path("v2", "a"), before.clone()).await;
     assert_eq!(code, 200);
@@ -414,10 +417,10 @@ async fn objects_stay_in_the_version_they_were_stored_in_until_they_are_written(
         before["metadata"]["resourceVersion"], after["metadata"]["resourceVersion"],
         "the same content in another version"
     );
-    hooks.asked();
+    hooks.take_requests();
     assert_eq!(
         admin(&server, "GET", &path("v2", "a"), Value::Null).await.0,
         200
     );
-    assert_eq!(hooks.asked(), [], "now it is stored in v2");
+    assert_eq!(hooks.take_requests(), [], "now it is stored in v2");
 }

@@ -7,7 +7,7 @@ use allot_store::{Embedded, Options};
 use allot_testing::wait::PATIENCE;
 use serde_json::{Value, json};
 
-use super::conversion::{DEFINITIONS, NAME, convert, create, define, path};
+use super::conversion::{DEFINITIONS, NAME, convert, create, path, set_conversion};
 use super::{Hooks, ready_endpoint};
 use crate::admin;
 
@@ -15,7 +15,7 @@ async fn get(server: &Server, version: &str, name: &str) -> (u16, Value) {
     admin(server, "GET", &path(version, name), Value::Null).await
 }
 
-/// As a webhook from before reviews said what they answer to.
+/// Converts like an old webhook: the response has no `apiVersion`, `kind` and UID.
 fn convert_silently(path: &str, review: &Value) -> Option<(u16, Value)> {
     let (code, mut answer) = convert(path, review)?;
     for key in ["apiVersion", "kind"] {
@@ -35,7 +35,7 @@ async fn a_service_reference_leads_to_a_ready_endpoint() {
         "service": {"namespace": "default", "name": "hook", "path": "/convert", "port": 443},
         "caBundle": hooks.bundle,
     });
-    define(&server, client, &["v1"]).await;
+    set_conversion(&server, client, &["v1"]).await;
     assert_eq!(
         create(&server, "v1", "a", json!({"size": "3"})).await.0,
         201
@@ -59,7 +59,7 @@ async fn a_service_reference_leads_to_a_ready_endpoint() {
     ready_endpoint(&*backend, &hooks).await;
     let (code, read) = get(&server, "v2", "a").await;
     assert_eq!((code, &read["spec"]), (200, &json!({"count": 3})), "{read}");
-    assert_eq!(hooks.asked()[0].0, "/convert?timeout=30s");
+    assert_eq!(hooks.take_requests()[0].0, "/convert?timeout=30s");
     // A port that the service does not have.
     let other =
         json!({"spec": {"conversion": {"webhook": {"clientConfig": {"service": {"port": 444}}}}}});
@@ -86,9 +86,9 @@ async fn the_first_review_that_both_know_is_spoken() {
     ] {
         let hooks = Hooks::start(convert).await;
         let server = Server::in_memory().await.unwrap();
-        define(&server, hooks.url("/convert"), reviews).await;
+        set_conversion(&server, hooks.url("/convert"), reviews).await;
         assert_eq!(create(&server, "v2", "a", json!({"count": 5})).await.0, 201);
-        let asked = hooks.asked();
+        let asked = hooks.take_requests();
         assert!(!asked.is_empty());
         for (_, review) in asked {
             let version = format!("apiextensions.k8s.io/{spoken}");
@@ -105,7 +105,7 @@ async fn only_a_review_in_v1_has_to_say_what_it_answers() {
     for (review, code) in [("v1beta1", 200), ("v1", 500)] {
         let hooks = Hooks::start(convert_silently).await;
         let server = Server::in_memory().await.unwrap();
-        define(&server, hooks.url("/convert"), &[review]).await;
+        set_conversion(&server, hooks.url("/convert"), &[review]).await;
         assert_eq!(
             create(&server, "v1", "a", json!({"size": "3"})).await.0,
             201

@@ -58,7 +58,7 @@ async fn webhooks_see_the_user_of_their_name() {
 #[tokio::test]
 async fn a_webhook_can_ask_for_a_certificate() {
     let authority = Authority::generate("clients").unwrap();
-    let hooks = Hooks::for_clients_of(&authority, judge).await;
+    let hooks = Hooks::requiring_client_ca(&authority, judge).await;
     let identity = authority.client("server", &[]).unwrap();
     let users = "users: [{name: '*', user: {client-certificate: c.pem, client-key: k.pem}}]";
     let (server, directory) = server(users, "users: [{name: '*', user: {tokenFile: nope}}]").await;

@@ -62,7 +62,7 @@ async fn webhooks_change_objects_one_after_the_other() {
     assert_eq!(code, 201, "{map}");
     assert_eq!(map["metadata"]["labels"], json!({"a": "0", "b": "1"}));
     // The first is asked again, because the second has changed the object since; it has nothing to add.
-    let paths = hooks.asked().into_iter().map(|(path, _)| path);
+    let paths = hooks.take_requests().into_iter().map(|(path, _)| path);
     let expected = ["/a", "/b", "/empty", "/a"].map(|path| format!("{path}?timeout=10s"));
     assert_eq!(paths.collect::<Vec<_>>(), expected);
     let (_, stored) = admin(&server, "GET", &format!("{MAPS}/x"), Value::Null).await;
@@ -149,7 +149,7 @@ async fn webhooks_see_the_version_and_part_that_they_name() {
         class["spec"]["selectors"],
         json!([{"cel": {"expression": "true"}}])
     );
-    let asked = hooks.asked();
+    let asked = hooks.take_requests();
     let [(_, scale), (_, class)] = &asked[..] else {
         panic!("{asked:?}");
     };

@@ -177,7 +177,7 @@ async fn policies_and_levels_of_security_are_noted() {
         assert_eq!(code, 201, "{answer}");
         assert_eq!(notes(directory.path(), &audit), wanted, "{namespace}");
     }
-    let (_, _, numbers) = ask(&server, "GET", "/metrics", "text/plain", String::new()).await;
+    let (_, _, numbers) = send_as(&server, "GET", "/metrics", "text/plain", String::new()).await;
     for line in [
         r#"pod_security_evaluations_total{decision="deny",mode="audit",policy_level="baseline",policy_version="latest",request_operation="create",resource="pod",subresource=""} 1"#,
         r#"pod_security_evaluations_total{decision="allow",mode="enforce",policy_level="privileged",policy_version="latest",request_operation="create",resource="pod",subresource=""} 2"#,
@@ -188,7 +188,7 @@ async fn policies_and_levels_of_security_are_noted() {
 }
 
 /// Code, warnings and body of an answer to the administrator.
-async fn ask(
+async fn send_as(
     server: &Server,
     method: &str,
     path: &str,
@@ -236,7 +236,8 @@ async fn regression_what_webhooks_break_is_mended() {
             ("PUT", object.as_str(), plain, map.as_str()),
             ("PATCH", object.as_str(), patch, "{}"),
         ] {
-            let (code, warnings, body) = ask(&server, method, path, kind, body.to_owned()).await;
+            let (code, warnings, body) =
+                send_as(&server, method, path, kind, body.to_owned()).await;
             assert!(matches!(code, 200 | 201), "{method} {hook}: {body}");
             assert_eq!(warnings.len(), 1, "{method} {hook}: {warnings:?}");
             assert!(
@@ -275,7 +276,7 @@ async fn the_end_of_the_time_is_answered_as_text() {
     .await;
     let map = json!({"metadata": {"name": "m"}}).to_string();
     let path = format!("{MAPS}?timeout=1s");
-    let (code, _, body) = ask(&server, "POST", &path, "application/json", map).await;
+    let (code, _, body) = send_as(&server, "POST", &path, "application/json", map).await;
     let text = "{\"metadata\":{},\"status\":\"Failure\",\"message\":\"Timeout: request did not complete within the allotted timeout\",\"reason\":\"Timeout\",\"details\":{},\"code\":504}\n";
     assert_eq!((code, body.as_str()), (504, text));
 }
@@ -320,7 +321,7 @@ async fn regression_webhooks_are_asked_about_reviews_and_bindings() {
     ] {
         let (found, answer) = admin(&server, "POST", path, body).await;
         assert_eq!(found, code, "{answer}");
-        let asked = hooks.asked();
+        let asked = hooks.take_requests();
         let paths: Vec<&str> = asked.iter().map(|(path, _)| &path[..2]).collect();
         assert_eq!(paths, ["/m", "/v"], "{path}");
         for (_, review) in &asked {

@@ -54,7 +54,7 @@ async fn a_slow_webhook_holds_up_its_own_service_only() {
         assert_eq!(admin(&server, "PATCH", &path, change).await.0, 200);
         if kind == VALIDATING {
             // The reviewed object contains its allocated addresses.
-            let asked = hooks.asked();
+            let asked = hooks.take_requests();
             let address = &asked[0].1["request"]["object"]["spec"]["clusterIP"];
             assert!(address.is_string(), "{asked:?}");
             let (code, refused) = create(&server, "thief", 30_001).await;
