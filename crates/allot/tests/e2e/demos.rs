@@ -164,14 +164,16 @@ impl<'a> Play<'a> {
             Step::Delete(file) => self.delete(file).await,
             Step::Run(pods) => {
                 for pod in *pods {
-                    self.until(pod, "run", conditions::is_pod_running()).await;
+                    self.wait_until(pod, "run", conditions::is_pod_running())
+                        .await;
                 }
             }
             Step::Waits(pod) => {
-                self.until(pod, "wait for devices", lacks_devices).await;
+                self.wait_until(pod, "wait for devices", lacks_devices)
+                    .await;
             }
             Step::Evicted(pod) => {
-                self.until(pod, "be evicted", |pod: Option<&Pod>| pod.is_none())
+                self.wait_until(pod, "be evicted", |pod: Option<&Pod>| pod.is_none())
                     .await;
             }
             Step::Stays(pod) => {
@@ -212,7 +214,7 @@ impl<'a> Play<'a> {
             Step::Tainted(gpu) => self.tainted(gpu).await,
             Step::Pod(pod, what, condition) => {
                 let condition = |pod: Option<&Pod>| pod.is_some_and(|pod| condition(&json(pod)));
-                self.until(pod, what, condition).await;
+                self.wait_until(pod, what, condition).await;
             }
             Step::Allot(arguments) => {
                 let ended = allot(self.up, arguments);
@@ -277,12 +279,12 @@ spec:
                 // The first ones may be evicted.
                 pod.is_none() || node.is_some() || lacks_devices(pod)
             };
-            self.until(&name, "be decided about", decided).await;
+            self.wait_until(&name, "be decided about", decided).await;
             let pods = self.pods(&name);
             let refused = pods.get_opt(&name).await.expect("an answer");
             let now = DeleteParams::default().grace_period(0);
             let _ = pods.delete(&name, &now).await;
-            self.until(&name, "go", |pod: Option<&Pod>| pod.is_none())
+            self.wait_until(&name, "go", |pod: Option<&Pod>| pod.is_none())
                 .await;
             if lacks_devices(refused.as_ref()) {
                 return;
@@ -299,7 +301,7 @@ spec:
         Api::namespaced(self.up.client.clone(), self.namespace(pod))
     }
 
-    async fn until(&self, pod: &str, what: &str, condition: impl Condition<Pod>) {
+    async fn wait_until(&self, pod: &str, what: &str, condition: impl Condition<Pod>) {
         let pods = self.pods(pod);
         let done = await_condition(pods.clone(), pod, condition);
         match tokio::time::timeout(PATIENCE, done).await {

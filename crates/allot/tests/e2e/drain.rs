@@ -57,7 +57,8 @@ async fn regression_who_uses_a_driver_is_named_without_waiting() {
     );
 }
 
-fn told(output: &Output) -> (String, String) {
+/// Standard output and standard error.
+fn output_texts(output: &Output) -> (String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (text(&output.stdout), text(&output.stderr))
 }
@@ -67,7 +68,7 @@ fn told(output: &Output) -> (String, String) {
 async fn regression_a_driver_that_runs_is_held_until_it_is_stopped() {
     let up = Up::in_memory().await;
     let late = drain(&up, &["--timeout", "1"]);
-    let (told, error) = told(&late);
+    let (told, error) = output_texts(&late);
     assert!(!late.status.success());
     let stop = "no claim uses it: stop the driver now on node-0; what it publishes until then is tainted\n";
     assert!(told.ends_with(stop), "{told}");
@@ -88,7 +89,7 @@ async fn a_rule_keeps_a_driver_tainted_until_it_is_taken_back() {
     let gates = ["--feature-gates", "DRADeviceTaintRules=true"];
     let up = Up::in_memory_with(&gates).await;
     let drained = drain(&up, &[]);
-    let (told, error) = told(&drained);
+    let (told, error) = output_texts(&drained);
     assert!(drained.status.success(), "{error}");
     let rule = "tainted by 1 rule: allot-draining-gpu.example.com\n";
     let stays = "removed: 1 slice; stop the driver now: its devices stay tainted, until ";
@@ -101,19 +102,22 @@ async fn a_rule_keeps_a_driver_tainted_until_it_is_taken_back() {
             .lines()
             .count()
     };
-    until(|| state("tainted") == 8).await;
+    wait_until(|| state("tainted") == 8).await;
     assert_eq!(state("free"), 0);
     let undone = drain(&up, &["--undo"]);
-    let (told, _) = self::told(&undone);
+    let (told, _) = self::output_texts(&undone);
     assert!(told.starts_with("removed: 1 rule\n"), "{told}");
-    until(|| state("free") == 8).await;
+    wait_until(|| state("free") == 8).await;
 }
 
-/// Looks again until it is so.
-async fn until(so: impl Fn() -> bool) {
+/// Polls until a condition holds.
+async fn wait_until(holds: impl Fn() -> bool) {
     let end = tokio::time::Instant::now() + PATIENCE;
-    while !so() {
-        assert!(tokio::time::Instant::now() < end, "it did not come about");
+    while !holds() {
+        assert!(
+            tokio::time::Instant::now() < end,
+            "the condition never held"
+        );
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
 }
@@ -131,7 +135,7 @@ async fn regression_rights_that_are_missing_are_named() {
         text(&account),
     ];
     let refused = Command::new(ALLOT).args(arguments).output().expect("runs");
-    let (_, error) = told(&refused);
+    let (_, error) = output_texts(&refused);
     assert!(!refused.status.success());
     let rights = "error: the user has no right to list resourceslices.resource.k8s.io, \
         watch resourceslices.resource.k8s.io, patch resourceslices.resource.k8s.io, \

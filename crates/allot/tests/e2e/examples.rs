@@ -268,7 +268,7 @@ spec:
 ",
     )
     .await;
-    up.until("open-files", "ends well", succeeded).await;
+    up.wait_until("open-files", "ends well", succeeded).await;
 }
 
 fn succeeded(pod: Option<&Pod>) -> bool {
@@ -301,7 +301,7 @@ spec:
 ",
     )
     .await;
-    up.until("terminal", "ends well", succeeded).await;
+    up.wait_until("terminal", "ends well", succeeded).await;
     let log = up
         .pods()
         .logs("terminal", &LogParams::default())

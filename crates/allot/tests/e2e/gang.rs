@@ -28,8 +28,8 @@ fn gang(gpus: usize) -> (String, String) {
     (group.to_owned(), pods)
 }
 
-/// Waits until the group says whether its pods have places; with the reason and the message.
-async fn told(up: &Up, status: &'static str) -> (String, String) {
+/// Waits until the condition `PodGroupScheduled` has a status; returns its reason and message.
+async fn wait_for_condition(up: &Up, status: &'static str) -> (String, String) {
     let kind = GroupVersionKind::gvk("scheduling.k8s.io", "v1alpha2", "PodGroup");
     let resource = ApiResource::from_gvk_with_plural(&kind, "podgroups");
     let groups: Api<DynamicObject> = Api::default_namespaced_with(up.client.clone(), &resource);
@@ -63,7 +63,7 @@ async fn a_gang_runs_as_soon_as_all_of_it_fits() {
     let (group, pods) = gang(6);
     up.create(&group).await;
     up.create(&pods).await;
-    let (reason, message) = told(&up, "False").await;
+    let (reason, message) = wait_for_condition(&up, "False").await;
     assert_eq!(reason, "Unschedulable");
     let why =
         "pod group is unschedulable (minCount 3, 2 fit, worker-2 does not: 0/2 nodes are available";
@@ -78,18 +78,18 @@ async fn a_gang_runs_as_soon_as_all_of_it_fits() {
         })
     };
     for pod in ["worker-0", "worker-1"] {
-        up.until(pod, "wait for the third", waits).await;
+        up.wait_until(pod, "wait for the third", waits).await;
     }
     for n in 0..3 {
         let name = format!("worker-{n}");
         let now = DeleteParams::default().grace_period(0);
         up.pods().delete(&name, &now).await.expect("deleted");
-        up.until(&name, "go", |pod: Option<&Pod>| pod.is_none())
+        up.wait_until(&name, "go", |pod: Option<&Pod>| pod.is_none())
             .await;
     }
     up.create(&gang(4).1).await;
     for n in 0..3 {
         up.running(&format!("worker-{n}")).await;
     }
-    assert_eq!(told(&up, "True").await.0, "Scheduled");
+    assert_eq!(wait_for_condition(&up, "True").await.0, "Scheduled");
 }

@@ -71,7 +71,7 @@ pub(super) async fn allocated(up: &Up, claim: &str) -> Vec<(String, String, Stri
 
 /// Waits until the scheduler has said that a pod fits nowhere.
 pub(super) async fn unschedulable(up: &Up, pod: &str) {
-    up.until(pod, "become unschedulable", super::scarcity::unschedulable)
+    up.wait_until(pod, "become unschedulable", super::scarcity::unschedulable)
         .await;
 }
 

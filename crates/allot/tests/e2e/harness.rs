@@ -128,11 +128,12 @@ impl Up {
 
     /// Waits until a pod runs.
     pub async fn running(&self, pod: &str) {
-        self.until(pod, "run", conditions::is_pod_running()).await;
+        self.wait_until(pod, "run", conditions::is_pod_running())
+            .await;
     }
 
     /// Waits until a pod fulfils a condition.
-    pub async fn until(&self, pod: &str, what: &str, condition: impl Condition<Pod>) {
+    pub async fn wait_until(&self, pod: &str, what: &str, condition: impl Condition<Pod>) {
         let done = await_condition(self.pods(), pod, condition);
         match tokio::time::timeout(PATIENCE, done).await {
             Ok(result) => drop(result.expect("watch")),

@@ -39,7 +39,7 @@ impl Home {
     }
 
     /// Standard output of a command that succeeds.
-    fn told(&self, arguments: &[&str]) -> String {
+    fn stdout(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{arguments:?}: {error}");
@@ -47,7 +47,7 @@ impl Home {
     }
 
     /// Standard error of a command that fails.
-    fn refused(&self, arguments: &[&str]) -> String {
+    fn stderr_of_failure(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         assert!(!output.status.success(), "{arguments:?} should fail");
         String::from_utf8_lossy(&output.stderr).into_owned()
@@ -74,7 +74,7 @@ impl Drop for Home {
 
 /// Starts in the background on a port that the system picks, and returns its kubeconfig.
 fn detach(home: &Home, flags: &[&str]) -> PathBuf {
-    let started = home.told(&[&["up", "--detach", "--listen=127.0.0.1:0"], flags].concat());
+    let started = home.stdout(&[&["up", "--detach", "--listen=127.0.0.1:0"], flags].concat());
     let line = started.lines().next().expect("a line");
     assert!(line.starts_with("ready: https://127.0.0.1:"), "{started}");
     let (_, kubeconfig) = line.split_once("KUBECONFIG=").expect("a kubeconfig");
@@ -127,7 +127,7 @@ async fn a_cluster_in_the_background_is_asked_and_ended() {
     );
     let server = status["server"].as_str().expect("a URL");
     assert!(server.starts_with("https://127.0.0.1:"), "{server}");
-    let text = home.told(&["status"]);
+    let text = home.stdout(&["status"]);
     assert!(text.contains("state       running, process "), "{text}");
     assert!(text.contains("nodes       2 of 2 ready\n"), "{text}");
 
@@ -154,7 +154,7 @@ async fn a_cluster_in_the_background_is_asked_and_ended() {
     let mode = std::fs::metadata(&log).expect("a log").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
 
-    let second = home.refused(&["up", "--detach", "--listen=127.0.0.1:0"]);
+    let second = home.stderr_of_failure(&["up", "--detach", "--listen=127.0.0.1:0"]);
     assert!(second.contains("in use by another process"), "{second}");
     assert!(
         second.contains("`allot down` ends it, and --name NAME starts another"),
@@ -164,7 +164,7 @@ async fn a_cluster_in_the_background_is_asked_and_ended() {
     let log = std::fs::read_to_string(&log).expect("a log");
     assert!(!log.contains("in use by another process"), "{log}");
 
-    let down = home.told(&["down", "--grace-period=0"]);
+    let down = home.stdout(&["down", "--grace-period=0"]);
     assert!(down.contains("ended the server, process "), "{down}");
     assert!(
         down.contains("ended 1 container: default/example-claim/ctr\n"),
@@ -176,7 +176,7 @@ async fn a_cluster_in_the_background_is_asked_and_ended() {
         !running && status["containers"] == serde_json::json!([]),
         "{status}"
     );
-    let again = home.told(&["down"]);
+    let again = home.stdout(&["down"]);
     assert_eq!(again, format!("nothing runs in {}\n", data.display()));
 }
 
@@ -185,21 +185,21 @@ fn a_start_in_the_background_that_fails_says_why() {
     let home = Home::new();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address").to_string();
-    let error = home.refused(&["up", "--detach", "--in-memory", "--listen", &address]);
+    let error = home.stderr_of_failure(&["up", "--detach", "--in-memory", "--listen", &address]);
     assert!(
         error.contains(&format!(
             "error: cannot listen on {address}; choose another with --listen"
         )),
         "{error}"
     );
-    let error = home.refused(&[
+    let error = home.stderr_of_failure(&[
         "up",
         "--detach",
         "--in-memory",
         "--feature-gates=NoSuchGate=true",
     ]);
     assert!(error.contains("NoSuchGate"), "{error}");
-    let error = home.refused(&["up", "--detach", "--data-dir=/dev/null/x"]);
+    let error = home.stderr_of_failure(&["up", "--detach", "--data-dir=/dev/null/x"]);
     assert!(error.contains("/dev/null/x"), "{error}");
     assert_eq!(error.matches("error: ").count(), 1, "told once: {error}");
     let (running, _) = home.status(&["--all"]);
@@ -236,16 +236,16 @@ fn several_clusters_have_names() {
     let directory = one.parent().expect("a directory").display();
     let directory = format!("--data-dir={directory}");
     assert!(home.status(&["--name=one", &directory]).0);
-    let other = home.refused(&["down", "--name=two", &directory]);
+    let other = home.stderr_of_failure(&["down", "--name=two", &directory]);
     assert!(other.contains("is called one, not two"), "{other}");
-    home.told(&["down", "--name=one", &directory]);
+    home.stdout(&["down", "--name=one", &directory]);
     assert!(!home.status(&["--name=one"]).0);
     assert!(home.status(&["--name=two"]).0);
-    home.told(&["down", "--all"]);
+    home.stdout(&["down", "--all"]);
     assert!(!home.status(&["--all"]).0);
     assert!(!two.exists(), "what was in memory is gone");
     assert!(one.exists(), "what is kept stays");
-    let bad = home.refused(&["up", "--name=../x"]);
+    let bad = home.stderr_of_failure(&["up", "--name=../x"]);
     assert!(bad.contains("lower case letters"), "{bad}");
 }
 
@@ -265,7 +265,7 @@ async fn what_a_killed_cluster_left_is_ended() {
         status["containers"],
         serde_json::json!(["default/plain/main"])
     );
-    let down = home.told(&[&["down", "--grace-period=0"], &flags[..]].concat());
+    let down = home.stdout(&[&["down", "--grace-period=0"], &flags[..]].concat());
     assert!(
         down.contains("ended 1 container: default/plain/main"),
         "{down}"
@@ -325,8 +325,8 @@ fn the_lock_also_holds_for_a_cluster_in_memory() {
     let quiet = ["--nodes=0", "--no-driver", "--data-dir", data];
     let kubeconfig = detach(&home, &quiet);
     let before = std::fs::read(&kubeconfig).expect("a kubeconfig");
-    let error =
-        home.refused(&[&["up", "--in-memory", "--listen=127.0.0.1:0"], &quiet[..]].concat());
+    let error = home
+        .stderr_of_failure(&[&["up", "--in-memory", "--listen=127.0.0.1:0"], &quiet[..]].concat());
     assert!(error.contains("in use by another process"), "{error}");
     assert_eq!(std::fs::read(&kubeconfig).expect("a kubeconfig"), before);
 }
@@ -336,7 +336,7 @@ fn the_lock_also_holds_for_a_cluster_in_memory() {
 fn regression_status_tells_the_link_and_the_name() {
     let home = Home::new();
     let up = ["up", "--detach", "--listen=127.0.0.1:0", "--name=a"];
-    let started = home.told(&[&up[..], &["--nodes=0", "--no-driver", "--dashboard"]].concat());
+    let started = home.stdout(&[&up[..], &["--nodes=0", "--no-driver", "--dashboard"]].concat());
     let mut lines = started.lines();
     let link = lines.find_map(|line| line.strip_prefix("dashboard: "));
     let (runs, status) = home.status(&["--name=a"]);
@@ -345,12 +345,12 @@ fn regression_status_tells_the_link_and_the_name() {
     let record = home.path().join(".local/share/allot-a/cluster.json");
     let mode = std::fs::metadata(record).expect("a record").permissions();
     assert_eq!(mode.mode() & 0o777, 0o600, "the link is a secret");
-    home.told(&["down", "--name=a"]);
+    home.stdout(&["down", "--name=a"]);
     let (runs, status) = home.status(&["--name=a"]);
     assert!(!runs);
     assert_eq!(status["name"], "a");
     assert_eq!(status["dashboard"], Value::Null);
-    let error = home.refused(&["scheduler"]);
+    let error = home.stderr_of_failure(&["scheduler"]);
     assert!(
         error.contains("no cluster found: there is no $KUBECONFIG"),
         "{error}"
@@ -387,10 +387,10 @@ fn flags_are_read_from_a_file() {
         ("nodes: [", "up.yaml: "),
     ] {
         std::fs::write(&file, text).expect("written");
-        let error = home.refused(&["up", "--in-memory", "--config", path]);
+        let error = home.stderr_of_failure(&["up", "--in-memory", "--config", path]);
         assert!(error.contains(expected), "{error}");
     }
-    let error = home.refused(&["up", "--config", "/nowhere.yaml"]);
+    let error = home.stderr_of_failure(&["up", "--config", "/nowhere.yaml"]);
     assert!(
         error.contains("cannot read the configuration /nowhere.yaml"),
         "{error}"
@@ -423,7 +423,7 @@ fn the_context_is_merged_and_removed() {
         devices.status.success() && told.contains("no devices found"),
         "the context is used: {told}"
     );
-    home.told(&["down", "--name=dev"]);
+    home.stdout(&["down", "--name=dev"]);
     let after = kube::config::Kubeconfig::read_from(&config).expect("a kubeconfig");
     let names: Vec<String> = after.contexts.iter().map(|it| it.name.clone()).collect();
     assert_eq!(names, ["work"]);
@@ -434,14 +434,14 @@ fn the_context_is_merged_and_removed() {
 fn the_log_is_shown_and_followed() {
     use std::io::{BufRead as _, BufReader};
     let home = Home::new();
-    let none = home.refused(&["logs"]);
+    let none = home.stderr_of_failure(&["logs"]);
     assert!(
         none.contains("allot.log does not exist: `allot up --detach` writes it"),
         "{none}"
     );
     detach(&home, &["-v", "--nodes=1"]);
-    let all = home.told(&["logs"]);
-    let scheduler = home.told(&["logs", "--component=scheduler"]);
+    let all = home.stdout(&["logs"]);
+    let scheduler = home.stdout(&["logs", "--component=scheduler"]);
     assert!(all.lines().count() > scheduler.lines().count(), "{all}");
     assert!(
         scheduler

@@ -83,7 +83,7 @@ spec: {selectors: [{cel: {expression: device.driver == 'hand.example.com'}}]}
         .await
         .expect("deleted");
     let gone = |pod: Option<&Pod>| pod.is_none();
-    up.until("user", "end", gone).await;
+    up.wait_until("user", "end", gone).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -109,9 +109,9 @@ async fn devices_fail_and_are_restored() {
         ],
     )
     .expect("done");
-    up.until("user", "be told", shows("Unhealthy")).await;
+    up.wait_until("user", "be told", shows("Unhealthy")).await;
     allot(&up, &["hardware", "restore", "node-1", &device]).expect("done");
-    up.until("user", "be told", shows("Healthy")).await;
+    up.wait_until("user", "be told", shows("Healthy")).await;
     let error = allot(&up, &["hardware", "restore", "node-1", &device]).expect_err("nothing to do");
     assert!(error.contains("has not failed"), "{error}");
 
@@ -121,7 +121,7 @@ async fn devices_fail_and_are_restored() {
         said,
         format!("{device} of gpu.nvidia.com on node-1 is unhealthy, with a taint NoExecute\n")
     );
-    up.until("user", "be evicted", |pod: Option<&Pod>| pod.is_none())
+    up.wait_until("user", "be evicted", |pod: Option<&Pod>| pod.is_none())
         .await;
 
     // Seven are left, and six when one is pulled out.
@@ -206,12 +206,14 @@ async fn regression_failures_outlive_the_drivers_of_a_node() {
         let name = driver.replace('.', "-");
         let one = json!({"requests": [request("one", driver, 1, "")]});
         pod_with(&up, &name, one, sleeps()).await;
-        up.until(&name, "be healthy", shows("Healthy")).await;
+        up.wait_until(&name, "be healthy", shows("Healthy")).await;
         let device = allocated(&up, &name).await[0].2.clone();
         fail(&up, &[device.as_str(), "--unhealthy", "--message", "fan"]);
-        up.until(&name, "be unhealthy", shows("Unhealthy")).await;
+        up.wait_until(&name, "be unhealthy", shows("Unhealthy"))
+            .await;
         allot(&up, &["hardware", "restore", "node-0", &device]).expect("done");
-        up.until(&name, "be healthy again", shows("Healthy")).await;
+        up.wait_until(&name, "be healthy again", shows("Healthy"))
+            .await;
 
         let first = published(&up, driver, &[]).await;
         let last = devices(&first).0.last().expect("a device").to_string();
@@ -225,7 +227,7 @@ async fn regression_failures_outlive_the_drivers_of_a_node() {
         // Its container would outlive the cluster.
         let now = DeleteParams::default().grace_period(1);
         up.pods().delete(&name, &now).await.expect("deleted");
-        up.until(&name, "end", |pod: Option<&Pod>| pod.is_none())
+        up.wait_until(&name, "end", |pod: Option<&Pod>| pod.is_none())
             .await;
     }
     assert!(up.stop(), "it stops well");
@@ -304,7 +306,7 @@ async fn a_fleet_runs_pods_and_stops() {
     // Devices of a fleet fail as well.
     let (node, evicted) = nodes.first_key_value().expect("a node");
     allot(&up, &["hardware", "fail", node, "gpu-0"]).expect("done");
-    up.until(evicted, "be evicted", |pod: Option<&Pod>| pod.is_none())
+    up.wait_until(evicted, "be evicted", |pod: Option<&Pod>| pod.is_none())
         .await;
     assert!(up.stop(), "it stops well");
 }

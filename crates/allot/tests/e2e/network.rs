@@ -150,8 +150,8 @@ impl Cluster {
         .await;
     }
 
-    /// What the pool says that it has given.
-    async fn given(&self) -> (i64, String) {
+    /// The number of allocated addresses in the status of the pool, and their records.
+    async fn allocated_ips(&self) -> (i64, String) {
         let pool = self.pools().get("lab").await.expect("a pool");
         let status = &pool.data["status"];
         let text = status["allocatedIPs"].as_str().unwrap_or("{}");
@@ -161,9 +161,9 @@ impl Cluster {
         )
     }
 
-    async fn until_given(&self, count: i64) {
-        allot_testing::wait::until("the pool has given as many", || async {
-            match self.given().await {
+    async fn wait_for_allocated(&self, count: i64) {
+        allot_testing::wait::until("the pool has allocated as many addresses", || async {
+            match self.allocated_ips().await {
                 (found, _) if found == count => Ok(()),
                 other => Err(other),
             }
@@ -217,7 +217,7 @@ impl Cluster {
         self.up.pods().delete(pod, &params).await.expect("deleted");
     }
 
-    async fn until_gone(&self, pod: &str) {
+    async fn wait_until_gone(&self, pod: &str) {
         let pods = self.up.pods();
         allot_testing::wait::until("the pod is gone", || async {
             match pods.get_opt(pod).await.expect("an answer") {
@@ -315,7 +315,7 @@ async fn pods_get_interfaces_and_addresses_and_give_them_back() {
             .is_some_and(|it| it.starts_with("0a:"))
     );
     assert_eq!(device["conditions"][0]["type"], "Ready");
-    assert_eq!(cluster.given().await.0, 1);
+    assert_eq!(cluster.allocated_ips().await.0, 1);
 
     // The next one gets the next address, the third none until one is given back.
     cluster.pod("b", LOOK).await;
@@ -344,15 +344,15 @@ async fn pods_get_interfaces_and_addresses_and_give_them_back() {
     drop(driver);
     cluster.delete("a").await;
     let _driver = cluster.driver();
-    cluster.until_gone("a").await;
+    cluster.wait_until_gone("a").await;
     up.running("c").await;
     let third = cluster.attached("c").await;
     assert_eq!(third["networkData"]["ips"], json!(["10.77.0.2/24"]));
     for pod in ["b", "c"] {
         cluster.delete(pod).await;
-        cluster.until_gone(pod).await;
+        cluster.wait_until_gone(pod).await;
     }
-    cluster.until_given(0).await;
+    cluster.wait_for_allocated(0).await;
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("mounts");
     let root = directory.path().to_str().expect("UTF-8");
     let left = mounts
@@ -393,9 +393,9 @@ async fn a_driver_that_is_killed_at_any_time_gives_no_address_twice_and_loses_no
         drop(driver);
         driver = cluster.driver();
         for name in &names {
-            cluster.until_gone(name).await;
+            cluster.wait_until_gone(name).await;
         }
-        cluster.until_given(0).await;
+        cluster.wait_for_allocated(0).await;
     }
 }
 
@@ -452,6 +452,6 @@ async fn wrong_parameters_and_the_network_of_the_node_are_refused() {
         pod.and_then(|it| it.status.as_ref()?.phase.clone())
             .is_some_and(|it| it == "Failed")
     };
-    cluster.up.until("h", "fail", over).await;
-    cluster.until_given(0).await;
+    cluster.up.wait_until("h", "fail", over).await;
+    cluster.wait_for_allocated(0).await;
 }

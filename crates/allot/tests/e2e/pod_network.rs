@@ -1,5 +1,5 @@
-//! Pods with addresses of their own on the bridge of `allot up`: an admission webhook in a pod is reached by its service, the API
-//! server is reached by pods, a killed cluster continues, and nothing is left at the end.
+//! Pods with their own addresses on the bridge of `allot up`: the API server reaches an admission webhook in a pod through its
+//! service, pods reach the API server, a killed cluster continues, and nothing is left at the end.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -20,8 +20,8 @@ use super::webhook::{GPU, call, gpu, install, spec};
 
 const FLAGS: [&str; 5] = ["--pod-network", "bridge", "--nodes", "2", "--no-driver"];
 
-/// Whether there can be a bridge, with a word about it if not.
-async fn possible() -> bool {
+/// Whether a bridge can be created on this machine; otherwise prints that the test is skipped.
+async fn can_create_bridge() -> bool {
     let scratch = tempfile::tempdir().expect("a directory");
     let plugins = NetworkSettings::default().bin_dirs;
     let missing = match Bridge::open(scratch.path(), plugins, 2, &Ranges::default()).await {
@@ -105,7 +105,7 @@ async fn endpoint(up: &Up) -> String {
 }
 
 /// Waits until the webhook refuses a claim that its driver would refuse.
-async fn until_refused(up: &Up) {
+async fn wait_until_refused(up: &Up) {
     let wrong = gpu(json!({"strategy": "TimeSlicing", "timeSlicingConfig": {"intervall": "Long"}}));
     let claim = json!({"metadata": {"generateName": "x-"}, "spec": spec("v1", GPU, &wrong)});
     let path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims?dryRun=All";
@@ -149,7 +149,7 @@ fn leases(directory: &Directory) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_webhook_in_a_pod_is_reached_by_its_service() {
-    if !possible().await {
+    if !can_create_bridge().await {
         return;
     }
     let directory = directory();
@@ -171,17 +171,17 @@ async fn a_webhook_in_a_pod_is_reached_by_its_service() {
         let status = pod.and_then(|pod| pod.status.as_ref());
         status.is_some_and(|status| status.phase.as_deref() == Some("Succeeded"))
     };
-    up.until("client", "reach the API server", done).await;
+    up.wait_until("client", "reach the API server", done).await;
     up.running("hook").await;
     let before = address(&up, "hook").await;
     assert_eq!(endpoint(&up).await, before);
     assert_ne!(address(&up, "client").await, before);
     install(&up.client, reached).await;
-    until_refused(&up).await;
+    wait_until_refused(&up).await;
 
     up.kill();
     let up = Up::start(directory.path(), &FLAGS).await;
-    until_refused(&up).await;
+    wait_until_refused(&up).await;
     assert_eq!(address(&up, "hook").await, before);
     let pod = up.pods().get("hook").await.expect("the pod");
     let containers = pod.status.and_then(|status| status.container_statuses);

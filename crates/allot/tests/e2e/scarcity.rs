@@ -29,7 +29,7 @@ async fn the_ninth_pod_waits_for_one_of_eight_gpus_and_says_why() {
 
     up.create(&pod.replace("name: example-claim", "name: ninth"))
         .await;
-    up.until("ninth", "become unschedulable", unschedulable)
+    up.wait_until("ninth", "become unschedulable", unschedulable)
         .await;
     let events: Api<Event> = Api::default_namespaced(up.client.clone());
     let of_ninth =

@@ -199,8 +199,8 @@ impl Follow {
         words(&self.lines.next("another line of the watch"))
     }
 
-    /// Reads on to a line with a text.
-    pub fn until(&self, text: &str) {
+    /// Reads lines until one contains a text.
+    pub fn read_until(&self, text: &str) {
         let what = format!("line with {text:?}");
         while !self.lines.next(&what).contains(text) {}
     }

@@ -32,9 +32,11 @@ fn demo(cluster: &Cluster) {
     cluster.ok("rollout status deployment/demo --timeout=120s");
 }
 
-/// Waits for the text in what a command of the form `get …` prints, now or later.
-fn told(cluster: &Cluster, command: &str, text: &str) {
-    cluster.follow(&format!("{command} --watch")).until(text);
+/// Waits until a command of the form `get …`, with `--watch`, prints a line with the text.
+fn wait_for_line(cluster: &Cluster, command: &str, text: &str) {
+    cluster
+        .follow(&format!("{command} --watch"))
+        .read_until(text);
 }
 
 #[test]
@@ -56,12 +58,12 @@ fn seed_000_item_57_58_a_network_becomes_what_multus_reads_and_stays_so() {
     let Some(cluster) = cluster("") else { return };
     let wanted = r#""name":"macvlan-conf","plugins":[{"ipam":{"type":"spiderpool"},"master":"eth0","mode":"bridge","type":"macvlan"},{"type":"coordinator"}]"#;
     let get = r#"get net-attach-def -n kube-system -o jsonpath={.spec.config}{"\n"}"#;
-    told(&cluster, get, wanted);
+    wait_for_line(&cluster, get, wanted);
     // If it is deleted or changed, it is restored.
     cluster.ok("delete net-attach-def macvlan-conf -n kube-system");
-    told(&cluster, get, wanted);
+    wait_for_line(&cluster, get, wanted);
     cluster.ok(r#"patch net-attach-def macvlan-conf -n kube-system --type=merge -p {"spec":{"config":"{}"}}"#);
-    told(&cluster, get, wanted);
+    wait_for_line(&cluster, get, wanted);
     cluster.ok("wait --for=jsonpath={.status.totalIPCount}=10 sp/ippool-test --timeout=120s");
     cluster.ok("wait --for=jsonpath={.status.allocatedIPCount}=0 sp/ippool-test --timeout=120s");
     let row = &cluster.rows("get sp")[1];
@@ -171,10 +173,10 @@ metadata: {{name: demo, annotations: {{dra.spidernet.io/cdi-version: '{version}'
     cluster.ok("delete deployment,scp,resourceclaimtemplate demo");
     assert!(version("0.4.0").success);
     cluster.ok("apply -f classic/net/demo.yaml");
-    told(&cluster, "get events", "\"0.4.0\" is none of 0.5.0, 0.6.0");
+    wait_for_line(&cluster, "get events", "\"0.4.0\" is none of 0.5.0, 0.6.0");
     // No parameters at all.
     cluster.ok("delete scp demo");
-    told(
+    wait_for_line(
         &cluster,
         "get events",
         "there is no SpiderClaimParameter default/demo",
@@ -241,8 +243,8 @@ spec: {defaultNic: {multusName: second, namespace: kube-system}}
     cluster
         .ok(r#"patch scp demo --type=merge -p {"spec":{"netResources":{"spidernet.io/vf":"1"}}}"#);
     cluster.ok("scale deployment demo --replicas=3");
-    told(&cluster, "get pods", "Pending");
-    told(
+    wait_for_line(&cluster, "get pods", "Pending");
+    wait_for_line(
         &cluster,
         "get events",
         "0 of spidernet.io/vf left, 1 wanted",
