@@ -1,4 +1,4 @@
-//! Lists and watches for all kinds alike: objects are text here.
+//! Lists and watches, with the same code for all kinds: objects are text here.
 
 use std::borrow::Cow;
 use std::pin::pin;
@@ -18,36 +18,36 @@ use tokio_util::sync::CancellationToken;
 use super::{Collection, Keep, everything};
 use crate::wire;
 
-/// How many objects a page of a list has.
+/// The number of objects in a page of a list.
 const PAGE: u32 = 500;
 const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(10);
-/// A round that is shorter is brief. From the second brief one in a row on there is a pause: a server that ends every watch at
-/// once, or whose history is always gone, must not be asked without one.
+/// A shorter round (a watch, perhaps with a list before it) is brief. From the second brief round in a row on there is a pause:
+/// a server that ends every watch at once, or always returns 410, must not get requests without one.
 const BRIEF: Duration = Duration::from_secs(1);
-/// The end of a watch whose server does not end it: twice what is asked for (kube's `timeoutSeconds`, 290 s).
+/// After this time a watch is closed if the server does not end it: twice the requested `timeoutSeconds` (kube's 290 s).
 const WATCH_LIMIT: Duration = Duration::from_secs(600);
-/// A list has no more pages: that is five million objects.
+/// The largest number of pages of a list: five million objects.
 const MOST_PAGES: u32 = 10_000;
-/// So often a list is refused before an optional kind counts as empty: a server that starts refuses for a moment what
-/// it permits afterwards.
+/// The number of rejected lists after which an optional kind counts as empty: a server that starts rejects requests for
+/// a moment that it permits afterwards.
 const REFUSALS: u32 = 4;
 
 /// The receiver of the objects.
 pub(super) trait Sink: Send {
-    /// The fields that are read, if objects may come in protobuf.
+    /// The fields that are decoded, if objects may be in protobuf.
     fn protobuf(&self) -> Option<Keep>;
 
-    /// A list begins, what there was of another is void.
+    /// A list begins; objects of an incomplete earlier list are dropped.
     fn begin(&mut self);
 
     /// The next objects of the list.
     fn page(&mut self, items: &[&RawValue]) -> serde_json::Result<()>;
 
-    /// The list is complete, at this version. False ends everything.
+    /// The list is complete, at this version. Returns false to stop the reflector.
     fn listed(&mut self, version: String) -> bool;
 
-    /// An object was added, changed or deleted; `version` becomes its own. False ends everything.
+    /// An object was added, changed or deleted; sets `version` to the object's. Returns false to stop the reflector.
     fn changed(
         &mut self,
         deleted: bool,
@@ -86,7 +86,7 @@ struct Bookmark {
     metadata: ListMeta,
 }
 
-/// How to continue.
+/// The next step after a list or a watch.
 enum Next {
     /// The receiver stopped.
     End,
@@ -163,7 +163,7 @@ pub(super) async fn follow(of: &Collection, shutdown: &CancellationToken, sink: 
     }
 }
 
-/// The pause after so many failures in a row.
+/// The pause after a number of failures in a row.
 fn pause_after(failures: u32) -> Duration {
     let pause = RETRY_MIN.saturating_mul(1 << failures.min(7));
     pause.min(RETRY_MAX)
@@ -178,7 +178,7 @@ async fn list(of: &Collection, sink: &mut dyn Sink) -> Result<String, Error> {
     }
     .limit(PAGE);
     sink.begin();
-    // Of the whole list if that is bounded, else of each page.
+    // The limit of the whole list if there is one, otherwise of each page.
     let mut left = of.largest;
     for _ in 0..MOST_PAGES {
         let request = Request::new(&of.url)
@@ -253,7 +253,7 @@ async fn watch(of: &Collection, from: String, sink: &mut dyn Sink) -> Result<Nex
     Ok(Next::Watch(version))
 }
 
-/// Takes in an event in JSON; says how to go on if the watch has ended.
+/// Passes an event in JSON to the sink. Returns the next step if the event ends the watch.
 fn of_line(
     of: &Collection,
     line: &str,

@@ -1,4 +1,4 @@
-//! List and watch of one kind without end: the source of the caches of the scheduler and of the controllers.
+//! Continuous list and watch of one kind: the source of the caches of the scheduler and the controllers.
 //!
 //! Differs from kube-runtime's watcher in two respects that a cache of claims needs: a list is delivered as a whole
 //! together with its resource version, so that a deletion missed during a disconnect can be distinguished from an
@@ -6,8 +6,8 @@
 //! server still has the history. Errors are retried with exponential back-off, and no event is delivered twice in
 //! between.
 //!
-//! The server is not trusted with time or memory: answers and events have a largest size, requests a deadline, a watch that
-//! never ends is renewed, and one that always ends at once is not repeated without a pause.
+//! The server cannot use time or memory without a bound: responses and events have a maximum size, requests a deadline, a watch
+//! that never ends is renewed, and a watch that always ends at once is repeated only after a pause.
 //!
 //! The caller selects how much of an object is decoded:
 //!
@@ -31,7 +31,7 @@
 //! # }
 //! ```
 //!
-//! Everything but the reading itself is the same code for all kinds (`follow`).
+//! All code except for decoding is the same for all kinds (`follow`).
 
 #![forbid(unsafe_code)]
 // Time, randomness and files are inputs; see clippy.toml.
@@ -81,7 +81,7 @@ pub struct Collection {
     fields: Option<String>,
     labels: Option<String>,
     optional: bool,
-    /// Of the whole list, in bytes.
+    /// The limit for the whole list, in bytes.
     largest: Option<usize>,
 }
 
@@ -98,23 +98,23 @@ impl Collection {
         }
     }
 
-    /// Of these, those that a label selector selects.
+    /// Restricts the collection to the objects that a label selector selects.
     #[must_use]
     pub fn labels(mut self, selector: &str) -> Self {
         self.labels = Some(selector.to_owned());
         self
     }
 
-    /// A list of more than so many bytes, all pages together, is an error: for callers that know how much there can be, and do
-    /// not trust the server. Without this each page has a limit, and the number of pages.
+    /// Limits the size of a list, all pages together: a larger list is an error. For callers that know the expected size, and do
+    /// not trust the server. Without this, each page and the number of pages have limits.
     #[must_use]
     pub fn largest(mut self, bytes: usize) -> Self {
         self.largest = Some(bytes);
         self
     }
 
-    /// A kind that the caller can do without: while the server does not permit to list it, it counts as one without
-    /// objects. As soon as the server does, it is watched.
+    /// Marks the kind as optional: while the server does not permit listing it, the collection counts as empty. It is
+    /// watched as soon as the server permits it.
     #[must_use]
     pub fn optional(mut self) -> Self {
         self.optional = true;
@@ -137,7 +137,7 @@ where
     follow::follow(&of, &shutdown, &mut typed).await;
 }
 
-/// As [`reflect`] for everything in the objects, as a stream that has no end. It stops watching when it is dropped.
+/// Like [`reflect`] with all fields of the objects, as an endless stream. Dropping the stream ends the watch.
 pub fn observe<K>(of: Collection) -> impl Stream<Item = Observed<K>> + Send + Unpin
 where
     K: Readable + ResourceExt + Send + 'static,
@@ -153,7 +153,7 @@ where
     })
 }
 
-/// Decodes the observations of a kind.
+/// Decodes the objects of a kind and passes them to the caller.
 struct Typed<K, F> {
     keep: Keep,
     sink: F,

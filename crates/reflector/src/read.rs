@@ -40,14 +40,14 @@ mod lenient;
 
 /// A kind that is read from text.
 pub trait Readable: Sized {
-    /// Whether it is read in protobuf as well, in which fields that the types do not have are left out. False for
-    /// types that keep unknown fields.
+    /// Whether the kind may also be read in protobuf, which drops fields that the type does not have. False for types
+    /// that keep unknown fields.
     const PROTOBUF: bool = false;
 
     /// Decodes an object, without the fields that `keep` excludes.
     ///
     /// # Errors
-    /// The text is no JSON, or does not fit the type.
+    /// The text is not JSON, or does not match the type.
     fn read(text: &str, keep: Keep) -> serde_json::Result<Self>;
 }
 
@@ -92,8 +92,8 @@ where
     }
 }
 
-/// Reads any type from text; for [`Readable`] of kinds that are not listed here. What servers accept and the types do not have
-/// becomes what is nearest to it: one object must not end the watch of all.
+/// Reads any type from text; for implementations of [`Readable`] elsewhere. Values that servers accept and the types cannot
+/// represent are replaced by the nearest ones, because one object must not end the watch of all objects.
 ///
 /// # Errors
 /// As [`Readable::read`].
@@ -111,7 +111,7 @@ fn exactly<T: DeserializeOwned>(text: &str, keep: Keep) -> serde_json::Result<T>
     Ok(read)
 }
 
-/// Sends a request that is answered with an object, or with a list of a few.
+/// Sends a request whose response is an object or a short list.
 ///
 /// # Errors
 /// The response of the server, or the error if it cannot be read, has more than 64 MiB, or does not end within five minutes.
@@ -142,7 +142,7 @@ where
     }
 }
 
-/// Lists all objects that `params` take in.
+/// Lists all objects that `params` select.
 ///
 /// # Errors
 /// As [`request`].

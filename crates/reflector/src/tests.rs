@@ -36,12 +36,12 @@ fn refused(code: u16) -> (u16, String) {
     (code, status.to_string())
 }
 
-/// Follows an API that returns these answers in turn, until none is left. Checks the requests and the observations.
+/// Follows an API that returns these responses in turn, until none is left. Checks the requests and the observations.
 async fn check(answers: Vec<(u16, String)>, asked: &[&str], told: &[&str]) {
     check_of(|collection| collection, answers, asked, told).await;
 }
 
-/// As [`check`], for a collection with options.
+/// Like [`check`], for a collection with options.
 async fn check_of(
     with: fn(Collection) -> Collection,
     answers: Vec<(u16, String)>,
@@ -184,7 +184,7 @@ async fn tries_again_after_errors() {
     .await;
 }
 
-/// An optional kind that may not be listed must not keep a component from starting, and counts from when it may.
+/// An optional kind that may not be listed must not keep a component from starting; it is watched once it may be listed.
 #[tokio::test(start_paused = true)]
 async fn an_optional_kind_counts_as_empty_while_it_is_refused() {
     let refusals = vec![refused(403); 6];
@@ -196,7 +196,7 @@ async fn an_optional_kind_counts_as_empty_while_it_is_refused() {
     check(refusals, &[""; 6], &[]).await;
 }
 
-/// The attack: a server whose history is always gone, or that ends every watch at once, is asked thousands of times a second.
+/// The attack: a server that always returns 410, or ends every watch at once, got thousands of requests a second.
 #[tokio::test(start_paused = true)]
 async fn regression_watches_that_end_at_once_are_not_repeated_without_a_pause() {
     let expired = json!({"kind": "Status", "status": "Failure", "message": "old", "reason": "Expired", "code": 410});
@@ -237,7 +237,7 @@ async fn regression_watches_that_end_at_once_are_not_repeated_without_a_pause() 
 
 const SPACES: &[u8] = &[b' '; 1 << 16];
 
-/// Chunks without end, and how many bytes were taken.
+/// An endless body, which counts the bytes that were read.
 fn endless(
     chunk: &'static [u8],
     taken: &Arc<Mutex<usize>>,
@@ -249,7 +249,7 @@ fn endless(
     }))
 }
 
-/// A server that never ends an answer took memory without end.
+/// An endless response used memory without a bound.
 #[tokio::test(start_paused = true)]
 async fn regression_answers_without_end_are_not_collected() {
     let check = async |code: u16, of_watch: bool, most: usize, message: &str| {
@@ -291,7 +291,7 @@ async fn regression_answers_without_end_are_not_collected() {
     check(200, true, 2 * object, "").await;
 }
 
-/// As for reads: the answer to a write was awaited and collected without a limit.
+/// As for reads: the response to a write was awaited and collected without a limit.
 #[tokio::test(start_paused = true)]
 async fn regression_answers_to_writes_are_bounded() {
     let check = async |client: kube::Client, message: &str| {
@@ -321,7 +321,7 @@ async fn regression_answers_to_writes_are_bounded() {
     check(silent, "no whole answer within 300s").await;
 }
 
-/// A list whose pages never end is given up, by its size or by their number.
+/// A list with endless pages ends with an error, because of its size or the number of pages.
 #[tokio::test(start_paused = true)]
 async fn regression_lists_of_endless_pages_are_given_up() {
     let count = Arc::new(Mutex::new(0));
@@ -344,7 +344,7 @@ async fn regression_lists_of_endless_pages_are_given_up() {
     }
 }
 
-/// A watch that the server never ends, and that is silent, is renewed.
+/// A silent watch that the server never ends is renewed.
 #[tokio::test(start_paused = true)]
 async fn a_silent_watch_is_renewed() {
     let asked = Arc::new(Mutex::new(Vec::new()));

@@ -1,11 +1,11 @@
-//! The encoding of requests and answers: protobuf where the server prefers it, else JSON.
+//! The encoding of requests and responses: protobuf if the server prefers it, otherwise JSON.
 //!
-//! JSON costs a kube-apiserver more time than protobuf, in which its own watches are: for a watch in JSON it encodes each
-//! object a second time. Answers in protobuf become JSON text without the fields that are not read, so that all kinds are
-//! read by the same code whatever the server speaks: custom resources and servers that do not know protobuf answer in
-//! JSON to the same request.
+//! JSON costs a kube-apiserver more time than protobuf, which its own watches use: for a watch in JSON it encodes each
+//! object a second time. Responses in protobuf are converted to JSON text without the fields that are not decoded, so that
+//! the same code reads all kinds from all servers: custom resources, and servers without protobuf, respond with JSON to the
+//! same request.
 //!
-//! allot's own server stores objects as JSON, and answers in it to clients that permit it (`native`).
+//! allot's API server stores objects as JSON, and responds with JSON to clients that permit it (`native`).
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -24,16 +24,16 @@ use serde::de::Error as _;
 /// The media type of protobuf bodies.
 pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 pub(crate) const JSON: &str = "application/json";
-/// What is accepted where protobuf can be read.
+/// The `Accept` header of requests whose response may be protobuf.
 const BOTH: &str = "application/vnd.kubernetes.protobuf,application/json;native=1";
-/// No event of a watch and no single object is larger: servers store objects of a few megabytes at most.
+/// The largest event of a watch and the largest object: servers store objects of at most a few megabytes.
 pub(crate) const LARGEST_OBJECT: usize = 64 << 20;
-/// No list, and no page of one, is larger: a page has 500 objects.
+/// The largest list, or page of a list: a page has 500 objects.
 pub(crate) const LARGEST_LIST: usize = 1 << 30;
-/// A Status is a few hundred bytes long, and some proxies answer with a page.
+/// The largest error: a Status has a few hundred bytes, and some proxies respond with an HTML page.
 const LARGEST_STATUS: usize = 1 << 20;
-/// How long an answer may take, from the request to its last byte. API servers end requests other than watches after a minute
-/// (`--request-timeout`).
+/// The longest time from a request to the last byte of its response. API servers end requests other than watches after a
+/// minute (`--request-timeout`).
 const ANSWER_LIMIT: Duration = Duration::from_secs(300);
 
 /// A [`Keep`] that keeps every field.
@@ -41,7 +41,7 @@ pub fn everything(_of: &str, _field: &str) -> bool {
     true
 }
 
-/// Sends a request. `binary`: the answer can be read in protobuf.
+/// Sends a request. `binary`: the response may be protobuf.
 pub(crate) async fn send(
     client: &Client,
     request: Request<Vec<u8>>,
@@ -69,7 +69,7 @@ pub(crate) async fn send(
     };
     let text = text.unwrap_or_else(|| String::from_utf8_lossy(&body).into_owned());
     let status = serde_json::from_str(&text).unwrap_or_else(|_| {
-        // Proxies answer in other ways.
+        // Proxies respond with other bodies.
         Status::failure(text.trim(), "Failed to parse error data").with_code(code.as_u16())
     });
     Err(Error::Api(Box::new(status)))
@@ -89,13 +89,13 @@ pub(crate) async fn collect(body: Body, largest: usize) -> Result<Vec<u8>, Error
     }
 }
 
-/// An answer that is not read to its end.
+/// The error of a response that is too large or too slow.
 fn refused(why: String) -> Error {
     Error::Service(why.into())
 }
 
-/// Sends a request other than a watch, and returns the answer as JSON. One of more than `largest` bytes is an error, and so is
-/// one that does not come to an end.
+/// Sends a request other than a watch, and returns the response as JSON. A response of more than `largest` bytes, or that does
+/// not end, is an error.
 pub(crate) async fn exchange(
     client: &Client,
     request: Request<Vec<u8>>,
@@ -109,7 +109,7 @@ pub(crate) async fn exchange(
     .await
 }
 
-/// Waits for a request other than a watch and its whole answer; an error if that takes longer than [`ANSWER_LIMIT`].
+/// Waits for the whole response to a request other than a watch; an error if that takes longer than [`ANSWER_LIMIT`].
 pub(crate) async fn in_time<T>(
     request: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
@@ -119,7 +119,7 @@ pub(crate) async fn in_time<T>(
     }
 }
 
-/// The body of an answer as JSON; an error if it has more than `largest` bytes.
+/// The body of a response as JSON; an error if it has more than `largest` bytes.
 pub(crate) async fn text(
     answer: Response<Body>,
     keep: Keep,
@@ -141,7 +141,7 @@ fn unreadable(error: protobuf::Error) -> Error {
     Error::SerdeError(serde_json::Error::custom(error))
 }
 
-/// Whether an answer is in protobuf.
+/// Whether a response is in protobuf.
 pub(crate) fn is_binary(answer: &Response<Body>) -> bool {
     let kind = answer.headers().get(CONTENT_TYPE);
     kind.is_some_and(|kind| kind.as_bytes().starts_with(PROTOBUF.as_bytes()))
@@ -176,7 +176,7 @@ impl Events {
         }
     }
 
-    /// The next event; `None` at the end. An event that is cut off is an error.
+    /// The next event; `None` at the end. An incomplete event is an error.
     pub(crate) async fn next(&mut self) -> Option<std::io::Result<Event>> {
         match self {
             Self::Lines(reader) => line(reader).await.map(|l| l.map(Event::Line)).transpose(),

@@ -15,8 +15,8 @@ use serde_json::Value;
 use crate::read::Readable;
 use crate::wire::{self, JSON, PROTOBUF};
 
-/// Writes whole objects. An object is sent in protobuf if the server's last answer was in protobuf and this release
-/// knows all fields of the object, else in JSON.
+/// Writes whole objects. An object is sent in protobuf if the server's last response was in protobuf and this release
+/// knows all fields of the object, otherwise in JSON.
 #[derive(Clone)]
 pub struct Writes {
     client: Client,
@@ -32,7 +32,7 @@ impl Writes {
         }
     }
 
-    /// Sends an object, and reads the one in the answer.
+    /// Sends an object, and returns the one in the response.
     ///
     /// # Errors
     /// As [`crate::request`].
@@ -50,7 +50,7 @@ impl Writes {
         K::read(&text.await?, keep).map_err(Error::SerdeError)
     }
 
-    /// As [`Writes::send`] where only success counts.
+    /// Like [`Writes::send`], without decoding the response.
     ///
     /// # Errors
     /// The response of the server, or the error if it has more than 64 MiB or does not end within five minutes.
@@ -79,7 +79,7 @@ impl Writes {
                 .request(method.clone(), url, PROTOBUF, message, binary)
                 .await
             {
-                // It answers in protobuf, but does not read it.
+                // The server writes protobuf, but does not read it.
                 Err(Error::Api(status)) if status.code == 415 => {
                     self.binary.store(false, Ordering::Relaxed);
                 }
@@ -90,7 +90,7 @@ impl Writes {
             .await
     }
 
-    /// Sends a body of this type.
+    /// Sends a body with this content type.
     async fn request(
         &self,
         method: Method,

@@ -1,27 +1,27 @@
-//! What servers, which are written in Go, accept, and cannot be read here: times at the end of the year 9999, because a
-//! [`Timestamp`] has a date in every time zone; times before the year 0, which an offset makes of its first day, and Go writes
-//! with a sign; and in parameters of drivers, which are kept as they were sent, halves of characters beyond the first 65 536.
-//! Fields and parameters can be nested deeper than the parser reads.
+//! Values that servers accept, because they are written in Go, and that cannot be parsed here: times at the end of the year 9999,
+//! because a [`Timestamp`] must have a date in every time zone; times before the year 0, which result from its first day and an
+//! offset, and which Go writes with a sign; and unpaired surrogates in opaque parameters, which are stored as they were sent.
+//! Fields and parameters can also be nested deeper than the parser permits.
 
 use std::borrow::Cow;
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 
-/// The years of such times in JSON, each with what is read instead: the last second of a [`Timestamp`], or the first of the year 0.
+/// The years of such times in JSON, each with its replacement: the last second of a [`Timestamp`], or the first of the year 0.
 const BOUNDS: [(&str, &str); 2] = [
     ("\"9999", "9999-12-30T22:00:00"),
     ("\"-001", "0000-01-01T00:00:00"),
 ];
-/// What follows these years.
+/// The text that follows these years.
 const DAYS: &str = "-12-3";
-/// How deep an object is read. The parser has a bound, which is a little more.
+/// The maximum nesting of an object; the parser's limit is slightly higher.
 const LEVELS: usize = 100;
 
-/// The replacement character, as Go reads half of a character.
+/// The replacement character, as which Go reads an unpaired surrogate.
 const REPLACED: &str = "\\ufffd";
 
-/// The text with what can be read instead; `None` if it has nothing of this kind.
+/// The text with replacements for such values; `None` if it has none.
 pub(super) fn readable(text: &str) -> Option<String> {
     let mut read = Cow::Borrowed(text);
     for part in [whole_characters, clamped, shallow] {
@@ -35,7 +35,7 @@ pub(super) fn readable(text: &str) -> Option<String> {
     }
 }
 
-/// The text with null for what is nested too deep.
+/// The text with null for values that are nested too deep.
 fn shallow(text: &str) -> Option<String> {
     let (mut shallow, mut from, mut level) = (String::new(), 0, 0);
     let (mut in_string, mut is_escaped) = (false, false);
@@ -67,7 +67,7 @@ fn shallow(text: &str) -> Option<String> {
     Some(shallow)
 }
 
-/// The text with the replacement character for halves of characters.
+/// The text with the replacement character for unpaired surrogates.
 fn whole_characters(text: &str) -> Option<String> {
     let (mut whole, mut rest, mut is_changed) = (String::new(), text, false);
     while let Some(at) = rest.find('\\') {
@@ -82,7 +82,7 @@ fn whole_characters(text: &str) -> Option<String> {
                 continue;
             }
             (Some(_), _) => 6,
-            // A backslash and what it escapes.
+            // A backslash and the escaped character.
             (None, _) => 1 + from[1..].chars().next().map_or(0, char::len_utf8),
         };
         let (escape, after) = from.split_at(length);
@@ -99,14 +99,14 @@ fn unit(text: &str) -> Option<u16> {
     u16::from_str_radix(digits, 16).ok()
 }
 
-/// The text with the nearest time instead of those that cannot be read; `None` if it has none. Strings that look like one of them
+/// The text with the nearest times for those that cannot be parsed; `None` if it has none. Strings that look like such a time
 /// change as well, and keep their length.
 fn clamped(text: &str) -> Option<String> {
     clamped_where(text, |rest| rest.find(DAYS))
 }
 
-/// As [`clamped`]. `find` tells where in the rest of the text the next [`DAYS`] are: one search for all years, as one for each of
-/// them would read the rest again and again.
+/// Like [`clamped`]. `find` returns the position of the next of the [`DAYS`] in the rest of the text: one search for all of them,
+/// because one search for each would read the rest repeatedly.
 fn clamped_where(text: &str, mut find: impl FnMut(&str) -> Option<usize>) -> Option<String> {
     let (mut clamped, mut rest, mut is_changed) = (String::new(), text, false);
     while let Some(at) = find(rest) {
@@ -134,7 +134,7 @@ fn clamped_where(text: &str, mut find: impl FnMut(&str) -> Option<usize>) -> Opt
     is_changed.then_some(clamped)
 }
 
-/// What follows the second of a time in UTC, whatever its year is; `None` for other texts.
+/// The text after the seconds of a time in UTC, for any year; `None` for other texts.
 fn fraction(time: &str) -> Option<&str> {
     let (second, fraction) = time.split_at_checked("YYYY-MM-DDTHH:MM:SS".len())?;
     let digits = fraction.strip_suffix('Z')?;
@@ -159,8 +159,8 @@ mod tests {
         )
     }
 
-    /// The attack: a Lease of any namespace that is renewed at the end of time. The watch of all Leases failed from then on, and
-    /// with it every node was lost.
+    /// The attack: a Lease in any namespace with a renew time at the end of the year 9999. The watch of all Leases failed from then
+    /// on, and every node became unreachable.
     #[test]
     fn regression_an_object_of_the_last_day_is_read() {
         for time in [
@@ -199,8 +199,8 @@ mod tests {
         assert!(zero.spec.unwrap().renew_time.is_some());
     }
 
-    /// The attack: an object with one such time and very many texts that begin like one. After each of them all that follows was
-    /// searched for the other kind of times: a minute for an object of the largest size, in every process that watches it.
+    /// The attack: an object with one such time and very many texts that begin like one. After each of them the rest of the object
+    /// was searched for the other kind of times: a minute for an object of the maximum size, in every process that watches it.
     #[test]
     fn regression_texts_like_times_are_read_once() {
         let like_times = r#""9999-12-3","a-12-3","#.repeat(50_000);
@@ -218,7 +218,7 @@ mod tests {
         assert!(searched <= text.len(), "{searched} of {} bytes", text.len());
     }
 
-    /// The attack: a claim whose parameters have half of a character, which Go replaces where it reads them.
+    /// The attack: a claim with an unpaired surrogate in its parameters, which Go replaces when it reads them.
     #[test]
     fn regression_half_a_character_is_read() {
         let pair = "\\ud83d\\ude00";

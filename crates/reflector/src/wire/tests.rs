@@ -28,7 +28,7 @@ fn status(code: u16) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no", "reason": "Expired", "code": code})
 }
 
-/// A server that answers in turn, with this type of content, and says what it was asked.
+/// A server that returns responses in turn, with this content type, and records the requests.
 fn server(
     answers: Vec<(u16, &'static str, Vec<u8>)>,
     done: CancellationToken,
@@ -53,7 +53,7 @@ fn server(
                 false => String::from_utf8(body.to_vec()).unwrap(),
             };
             let said = format!("{} {} {same}", header(ACCEPT), header(CONTENT_TYPE));
-            // What is asked after the last answer may or may not arrive here before the end.
+            // A request after the last response may or may not arrive before the end.
             if answer.is_some() {
                 log.lock().unwrap().push(said);
             }
