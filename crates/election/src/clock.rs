@@ -40,18 +40,18 @@ impl Clock {
         }
     }
 
-    /// The time now as API objects carry it.
+    /// The current time in the type of API objects, with seconds.
     pub fn time(&self) -> Time {
         Time(self.now())
     }
 
-    /// The time now with microseconds, as Leases carry it.
+    /// The current time with microseconds, in the type of Leases.
     pub fn micro_time(&self) -> MicroTime {
         MicroTime(self.now())
     }
 }
 
-/// A clock for deadlines: milliseconds since some moment, running also during sleep.
+/// A clock for deadlines: milliseconds since an arbitrary time; it also runs while the machine sleeps.
 #[derive(Debug, Clone)]
 pub(crate) struct Monotonic {
     /// Tests run on tokio's clock.
@@ -87,24 +87,24 @@ pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The time as API objects write it, with seconds.
+/// The time in the format of API objects, with seconds.
 pub fn rfc3339(at: Timestamp) -> String {
     jiff::fmt::strtime::format("%Y-%m-%dT%H:%M:%SZ", at).unwrap_or_else(|_| at.to_string())
 }
 
-/// A time later by a duration, or earlier if that is negative; beyond the range of times its end. Objects hold the times and
-/// durations of their authors.
+/// Adds a duration, which may be negative, to a time; saturates at the limits of the type, because times and durations
+/// in objects can have any value.
 pub fn shifted(at: Timestamp, by: jiff::SignedDuration) -> Timestamp {
     // Only units of the calendar are errors.
     at.saturating_add(by).unwrap_or(at)
 }
 
-/// How long from `now` until `at`; zero if it has passed.
+/// The time from `now` until `at`; zero if `at` has passed.
 pub fn until(now: Timestamp, at: Timestamp) -> Duration {
     Duration::try_from(at.duration_since(now)).unwrap_or_default()
 }
 
-/// How long ago `at` was; zero if it is in the future.
+/// The time since `at`; zero if `at` is in the future.
 pub fn since(now: Timestamp, at: Timestamp) -> Duration {
     until(at, now)
 }

@@ -1,4 +1,4 @@
-//! Requests to get, to renew and to release a Lease. What follows from them is in `leadership`.
+//! Requests that acquire, renew and release a Lease. `leadership` handles their results.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use kube::{Api, Client};
 use crate::Settings;
 use crate::clock::{Monotonic, millis};
 
-/// What an attempt to get or renew the Lease found.
+/// The result of an attempt to acquire or renew the Lease.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
-    /// It is ours.
+    /// This process holds the Lease.
     Ours,
-    /// Another process holds it.
+    /// Another process holds the Lease.
     Theirs,
 }
 
-/// Runs for leadership.
+/// A candidate for leadership.
 pub struct Elector {
     api: Api<Lease>,
     pub(crate) settings: Settings,
@@ -28,12 +28,12 @@ pub struct Elector {
     observed: parking_lot::Mutex<Option<Seen>>,
 }
 
-/// A state of another holder's Lease, by the own clock (see [`Monotonic::millis`]).
+/// A state of another holder's Lease, with times of this process's clock (see [`Monotonic::millis`]).
 struct Seen {
     state: Observed,
     /// When it was first observed.
     since: u64,
-    /// When it has lasted for as long as it is valid.
+    /// When it expires unless it is renewed.
     until: u64,
 }
 
@@ -41,7 +41,7 @@ struct Seen {
 type Observed = (Option<String>, Option<Timestamp>, Option<i32>);
 
 impl Elector {
-    /// A candidate for the Lease of these settings; [`Elector::acquire`] makes it the leader.
+    /// Creates a candidate for the Lease of these settings; [`Elector::acquire`] waits until it leads.
     pub fn new(client: Client, settings: Settings) -> Self {
         Self {
             api: Api::namespaced(client, &settings.namespace),
@@ -51,7 +51,7 @@ impl Elector {
         }
     }
 
-    /// The time until the next attempt: the retry period, or less where the Lease of another holder expires earlier.
+    /// The time until the next attempt: the retry period, or less if the Lease of another holder expires earlier.
     pub(crate) fn pause(&self) -> Duration {
         // Different processes should not collide repeatedly.
         let jitter = rand::random::<f64>() * 0.2;
@@ -67,7 +67,7 @@ impl Elector {
         }
     }
 
-    /// One attempt to get or renew the Lease.
+    /// One attempt to acquire or renew the Lease.
     pub(crate) async fn attempt(&self) -> Result<Attempt, kube::Error> {
         let now = self.settings.clock.micro_time();
         let Some(mut lease) = self.api.get_opt(&self.settings.name).await? else {
@@ -110,7 +110,7 @@ impl Elector {
         }
     }
 
-    /// Leaves the Lease without a holder if it is ours.
+    /// Clears the holder of the Lease if this process holds it.
     pub(crate) async fn release(&self) -> Result<(), kube::Error> {
         let Some(mut lease) = self.api.get_opt(&self.settings.name).await? else {
             return Ok(());
@@ -141,8 +141,8 @@ impl Elector {
         }
     }
 
-    /// Whether the Lease has not changed for its duration, by our own clock: clocks of different
-    /// machines need not agree.
+    /// Whether the Lease has not changed for its duration, by the clock of this process: clocks of different
+    /// machines may differ.
     fn expired(&self, spec: &LeaseSpec) -> bool {
         let state: Observed = (
             spec.holder_identity.clone(),

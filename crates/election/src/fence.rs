@@ -15,7 +15,7 @@ use crate::clock::Monotonic;
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) clock: Monotonic,
-    /// Until when (see [`Monotonic::millis`]) the Lease is surely ours.
+    /// The time (see [`Monotonic::millis`]) until which this process certainly holds the Lease.
     pub(crate) until: AtomicU64,
     pub(crate) lost: CancellationToken,
 }

@@ -32,7 +32,7 @@ impl Elector {
     }
 }
 
-/// Leadership that was won; renewed in the background until it is lost or released.
+/// Acquired leadership; it is renewed in the background until it is lost or released.
 pub struct Leadership {
     elector: Arc<Elector>,
     held: Arc<Held>,
@@ -65,7 +65,7 @@ impl Leadership {
         self.held.lost.clone()
     }
 
-    /// Whether the Lease is surely ours right now.
+    /// Whether this process certainly holds the Lease now.
     pub fn is_valid(&self) -> bool {
         self.held.is_valid()
     }

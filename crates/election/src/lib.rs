@@ -1,7 +1,7 @@
 //! Leader election through a Lease, safe against a paused process.
 //!
-//! At most one process may write at a time. A leader knows until when it is guaranteed to hold its Lease: the moment
-//! *before* the last successful renewal was sent, plus the renewal deadline, measured on a clock that also runs while
+//! At most one process may write at a time. A leader knows until when it is guaranteed to hold its Lease: the time
+//! *before* its last successful renewal was sent, plus the renewal deadline, measured on a clock that also runs while
 //! the machine sleeps. [`Leadership::fence`] puts that check in front of every request, so that a process that was
 //! stopped in the middle of its work (SIGSTOP, a paused virtual machine) fails its next request instead of writing with
 //! a lost Lease.
@@ -72,7 +72,7 @@ impl Settings {
     }
 }
 
-/// The name of this machine when it was first read.
+/// The host name, read once per process.
 pub fn host_name() -> &'static str {
     static NAME: std::sync::OnceLock<String> = std::sync::OnceLock::new();
     NAME.get_or_init(|| {
@@ -82,7 +82,7 @@ pub fn host_name() -> &'static str {
     })
 }
 
-/// An identity that no other process has: host name and random digits.
+/// A unique holder identity: host name and random digits.
 pub fn identity() -> String {
     format!("{}_{:016x}", host_name(), rand::random::<u64>())
 }

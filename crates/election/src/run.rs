@@ -8,15 +8,15 @@ use crate::{Elector, Settings};
 /// How [`run_as_leader`] ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Election<T> {
-    /// `shutdown` came before this process led.
+    /// `shutdown` was cancelled before this process led.
     Shutdown,
     /// The work ended, and the Lease is released.
     Finished(T),
-    /// Another process may lead. The work was cancelled, and ended with this.
+    /// Leadership was lost, and another process may lead. The work was cancelled, and returned this.
     LeadershipLost(T),
 }
 
-/// Waits until this process leads, and does `work` while it does, as client-go's `leaderelection.RunOrDie`.
+/// Waits until this process leads, and runs `work` while it leads, like client-go's `leaderelection.RunOrDie`.
 ///
 /// `work` receives a client whose requests fail once leadership is not certain any longer, and a token that is cancelled
 /// at `shutdown` and when leadership is lost. Its end is awaited in both cases.
