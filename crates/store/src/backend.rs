@@ -1,4 +1,4 @@
-//! The interface that the API server uses.
+//! The interface between the API server and a store.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,7 +15,7 @@ pub trait Backend: Send + Sync + 'static {
     /// The newest durable revision.
     fn revision(&self) -> u64;
 
-    /// The present version of a key.
+    /// The current version of a key.
     fn get<'a>(
         &'a self,
         collection: &'a str,
@@ -29,7 +29,7 @@ pub trait Backend: Send + Sync + 'static {
         options: ListOptions<'a>,
     ) -> BoxFuture<'a, Result<Page, Error>>;
 
-    /// Applies a write; answers when it is durable, with the new version (or the last one of a deletion).
+    /// Applies a write; returns when it is durable, with the new version (or the last one of a deletion).
     fn commit(&self, write: Write) -> BoxFuture<'_, Result<Arc<Entry>, Error>>;
 
     /// All changes of keys with `prefix` after revision `from`.
@@ -38,9 +38,9 @@ pub trait Backend: Send + Sync + 'static {
     /// Frees the memory of changes that are no longer recent. The server calls it at intervals.
     fn tidy(&self, _now: Instant) {}
 
-    /// How many entries each collection holds.
+    /// The number of entries of each collection.
     fn counts(&self) -> Vec<(Arc<str>, usize)>;
 
-    /// How much one collection holds; nothing if it does not exist.
+    /// The size of a collection; zero if it does not exist.
     fn size(&self, collection: &str) -> Size;
 }

@@ -14,7 +14,7 @@ use crate::reserve::Reserve;
 use crate::state::{State, Trimmed};
 use crate::{Entry, Error, Expect, Operation, Options, Write};
 
-/// The answer to one write.
+/// The result of one write.
 pub(crate) type Answer = Result<Arc<Entry>, Error>;
 
 /// A write and the channel for its result.
@@ -23,26 +23,26 @@ pub(crate) struct Job {
     pub answer: oneshot::Sender<Answer>,
 }
 
-/// What the writes of a group leave in a collection under a key, before it is durable.
+/// The state of a key after the writes of a group, before it is durable.
 type Pending = FxHashMap<(Arc<str>, Arc<str>), Option<Arc<Entry>>>;
 
 /// Longest collection name or key: the record has 16 bits for it.
 const MAX_NAME: usize = u16::MAX as usize;
 
-/// What a put takes beside its size, on the average.
+/// The average overhead of a put on disk, in bytes.
 const PUT_OVERHEAD: u64 = 4 << 10;
-/// Space freed by deletes that no other write gets: for copies of the pages that change.
+/// Space freed by deletes that other writes cannot use: it is for copies of changed pages.
 const MARGIN: u64 = 32 << 10;
 
 /// The disk was full and may still be.
 struct Short {
-    /// Bytes of the store's own that deletes have given free since.
+    /// Bytes inside the file that deletes have freed since.
     freed: u64,
     /// The error for other writes.
     error: Error,
 }
 
-/// A write frees space, or there is enough of what has been freed; it is taken from that.
+/// Whether a write frees space or fits into the freed space, from which its size is then subtracted.
 fn takes(freed: &mut u64, write: &Write) -> bool {
     let Operation::Put(draft) = &write.operation else {
         return true;
@@ -100,7 +100,7 @@ impl Committer {
         }
     }
 
-    /// Commits a group of writes with one sync; one answer per write, in order.
+    /// Commits a group of writes with one sync; returns one result per write, in order.
     pub fn commit(&mut self, writes: Vec<Write>) -> Vec<Answer> {
         if self.is_short(&writes) {
             return self.commit_short(&writes);
@@ -129,7 +129,7 @@ impl Committer {
             }
             Err(Failure { error, .. }) => {
                 tracing::error!(%error, writes = records.len(), "commit failed");
-                // Also the refusals: they may rest on writes of this group that did not happen.
+                // Rejected writes fail as well: their rejection may depend on writes of this group that were not stored.
                 answers.fill(Err(error));
             }
         }
@@ -141,7 +141,7 @@ impl Committer {
         self.disk.is_some().then(|| self.aged.clone())
     }
 
-    /// Writes records with what can be forgotten.
+    /// Writes records, and removes history that left the windows.
     fn append(&mut self, records: &[Record]) -> Result<(), Failure> {
         self.take_aged();
         if let Some(disk) = &mut self.disk {
@@ -170,7 +170,7 @@ impl Committer {
         self.short.is_some()
     }
 
-    /// Commits of a group what frees space, and what fits into what has been freed; the others are refused.
+    /// Commits the writes of a group that free space or fit into the freed space; the others are rejected.
     ///
     /// Writes a deletion without the last state. The collection's history on disk ends with it, so that it is not
     /// incomplete after a restart; current watchers get it from memory. When the deletion is durable all versions of
@@ -330,7 +330,7 @@ impl Committer {
         }
     }
 
-    /// Forgets on disk what left the windows; for an orderly end.
+    /// Removes history that left the windows from disk; called at shutdown.
     pub fn flush(&mut self) {
         self.take_aged();
         if let Some(disk) = &mut self.disk

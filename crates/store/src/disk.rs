@@ -142,7 +142,7 @@ impl Disk {
         ))
     }
 
-    /// Writes records, and forgets what left the windows, in one durable transaction.
+    /// Writes records, and removes history that left the windows, in one durable transaction.
     pub fn append(&mut self, records: &[Record], trimmed: &Trimmed) -> Result<(), Failure> {
         let database = match self.database.take() {
             Some(database) => database,

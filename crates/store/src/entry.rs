@@ -126,7 +126,7 @@ impl fmt::Debug for Entry {
     }
 }
 
-/// What happened to an object.
+/// The kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventKind {
     /// The object did not exist before.
@@ -139,7 +139,7 @@ pub enum EventKind {
 
 /// One change, shared by all watchers.
 pub struct Event {
-    /// What happened.
+    /// The kind of the change.
     pub kind: EventKind,
     /// The new version, or for a deletion the last state.
     pub entry: Arc<Entry>,

@@ -1,4 +1,4 @@
-//! Why a request to the store fails.
+//! Errors of the store.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub enum Error {
         /// The newest revision.
         current: u64,
     },
-    /// Writing failed; the outcome of the write is a failure now, but may show after a crash.
+    /// Writing failed. The write counts as failed, but may become visible after a crash.
     #[error("the store cannot write: {0}")]
     Write(Arc<str>),
     /// The store is shutting down.
@@ -63,7 +63,7 @@ pub enum Error {
     Open {
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         detail: String,
     },
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::entry::{Draft, Entry};
 
-/// What a write requires of the present state.
+/// The precondition of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expect {
     /// The key must not exist.
@@ -13,7 +13,7 @@ pub enum Expect {
     Revision(u64),
 }
 
-/// What a write does.
+/// The operation of a write.
 #[derive(Debug, Clone)]
 pub enum Operation {
     /// Store a new version.
@@ -25,13 +25,13 @@ pub enum Operation {
 /// One conditional change of one key.
 #[derive(Debug, Clone)]
 pub struct Write {
-    /// The collection that the key is in: one for each stored resource, with a history of its own.
+    /// The collection of the key: there is one for each stored resource, with its own history.
     pub collection: Arc<str>,
     /// The key inside it.
     pub key: Arc<str>,
-    /// What the current state of the key must be.
+    /// The precondition on the current state of the key.
     pub expect: Expect,
-    /// What is written: a value or a deletion.
+    /// The operation: a new value or a deletion.
     pub operation: Operation,
     /// Whether the write is part of a deletion, or deletions depend on it: it may use the space reserved for deletions.
     pub frees: bool,
@@ -54,8 +54,8 @@ impl Write {
         }
     }
 
-    /// Marks it as part of a deletion, such as setting the deletion timestamp or removing the last finalizer, or as a
-    /// write that deletions depend on.
+    /// Marks the write as part of a deletion, such as setting the deletion timestamp or removing the last finalizer, or as
+    /// a write that deletions depend on.
     #[must_use]
     pub fn frees(mut self, frees: bool) -> Self {
         self.frees |= frees;
@@ -84,20 +84,20 @@ impl Write {
 pub struct ListOptions<'a> {
     /// Only keys that start with this.
     pub prefix: &'a str,
-    /// Only keys behind this one (for paging).
+    /// Only keys after this one (for paging).
     pub after: Option<&'a str>,
-    /// The state at this revision; now if absent.
+    /// The revision to list; the current one if absent.
     pub at: Option<u64>,
-    /// At most so many entries; all if 0.
+    /// Maximum number of entries; 0 means all.
     pub limit: usize,
 }
 
-/// How much a collection holds at the moment.
+/// The current size of a collection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Size {
     /// The number of its entries.
     pub entries: usize,
-    /// The length of their values together.
+    /// The sum of the lengths of their values, in bytes.
     pub bytes: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The present state and the window of recent changes, in memory.
+//! The current state and the window of recent changes, in memory.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -24,7 +24,7 @@ pub(crate) const FRESH: Duration = Duration::from_secs(75);
 /// One collection: its objects, and recent changes.
 pub(crate) struct Collection {
     pub entries: BTreeMap<Arc<str>, Arc<Entry>>,
-    /// What the values of the entries have together.
+    /// The sum of the sizes of the values.
     pub bytes: usize,
     /// Recent changes, oldest first.
     pub window: VecDeque<Arc<Event>>,
@@ -75,7 +75,7 @@ impl Collection {
         removed
     }
 
-    /// The changes up to `revision` that may have encodings and are not expected to be asked for them any longer.
+    /// The changes up to `revision` that may have encodings which watchers no longer need.
     fn old_encodings(&mut self, revision: u64) -> impl Iterator<Item = Arc<Event>> {
         let shared = self.window.len().saturating_sub(SHARED_ENCODINGS);
         let from = self.position_after(self.unencoded).max(shared);
@@ -111,7 +111,7 @@ pub(crate) struct Aged {
     pub trimmed: Trimmed,
 }
 
-/// What left the windows and can be forgotten on disk.
+/// The history that left the windows and can be removed from disk.
 #[derive(Debug, Default)]
 pub(crate) struct Trimmed {
     pub revisions: Vec<u64>,
@@ -200,7 +200,7 @@ impl State {
     }
 
     /// Removes changes that are no longer recent from the windows, so that memory used by a burst is released, and finds
-    /// those from before the previous run, whose encodings only double what is kept of them.
+    /// changes from before the previous run, whose encodings only double their memory.
     pub fn age(&mut self, now: Instant) -> Aged {
         let mut aged = Aged::default();
         let previous = self.moments.back().map_or(0, |(_, revision)| *revision);

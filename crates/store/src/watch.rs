@@ -1,4 +1,4 @@
-//! Following a collection.
+//! Watches of a collection.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use crate::state::State;
 use crate::{Error, Event};
 
-/// How many changes one call hands out: bounds the time under the lock.
+/// The maximum number of changes that one call returns, which bounds the time under the lock.
 const BATCH: usize = 512;
 
 /// A cursor over the changes of a collection.
@@ -40,7 +40,7 @@ impl Watcher {
         }
     }
 
-    /// All changes up to this revision have been handed out.
+    /// All changes up to this revision have been returned.
     pub fn position(&self) -> u64 {
         self.position
     }
