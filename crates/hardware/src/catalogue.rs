@@ -1,4 +1,4 @@
-//! The models that are part of the program.
+//! The models that are built into the binary.
 
 use crate::format::Model;
 
@@ -34,7 +34,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     FILES.iter().map(|(name, _)| *name)
 }
 
-/// The file of a model, as it is in the repository.
+/// The content of a model's file.
 pub fn source(name: &str) -> Option<&'static str> {
     let file = FILES.iter().find(|(known, _)| *known == name);
     file.map(|(_, text)| *text)
@@ -42,6 +42,6 @@ pub fn source(name: &str) -> Option<&'static str> {
 
 /// The model of that name.
 pub fn find(name: &str) -> Option<Model> {
-    // Each is tried by a test.
+    // A test parses each model.
     Model::parse(source(name)?).ok()
 }

@@ -1,4 +1,4 @@
-//! Which nodes of a cluster have which hardware.
+//! The assignment of hardware models to the nodes of a cluster.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -11,7 +11,7 @@ use crate::expand::{Expanded, NodeParts};
 use crate::format::Model;
 use crate::{Error, MOST_BYTES};
 
-/// The hardware of some nodes that are alike.
+/// The hardware of a group of equal nodes.
 #[derive(Debug, Clone)]
 struct Choice {
     /// The models that each of the nodes has.
@@ -31,7 +31,7 @@ impl Fleet {
     /// The last one may omit the number, and gets all remaining nodes. `h100+rdma-nic` are models of one node.
     ///
     /// # Errors
-    /// A name is unknown, a file is no model, a number is none, or two models of one node have the same driver.
+    /// A name is unknown, a file is not a model, a number is invalid, or two models of one node have the same driver.
     pub fn parse<S: AsRef<str>>(texts: &[S]) -> Result<Self, Error> {
         let entries = texts.iter().flat_map(|text| text.as_ref().split(','));
         let mut choices: Vec<Choice> = Vec::new();
@@ -68,7 +68,7 @@ impl Fleet {
         Ok(Self { choices })
     }
 
-    /// How many nodes have their hardware by number.
+    /// The number of nodes with hardware, as far as the list gives numbers.
     pub fn counted(&self) -> usize {
         let counts = self.choices.iter().filter_map(|choice| choice.nodes);
         counts.fold(0, usize::saturating_add)
@@ -168,7 +168,7 @@ impl Model {
     /// Reads the model of a file.
     ///
     /// # Errors
-    /// The file cannot be read, is too large, or is no model.
+    /// The file cannot be read, is too large, or is not a model.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let shown = path.display();
         let unreadable = |error: std::io::Error| Error::Shape(format!("{shown}: {error}"));
@@ -212,7 +212,7 @@ mod tests {
                 let root = &device["attributes"]["resource.kubernetes.io/pcieRoot"]["string"];
                 root.as_str().map(str::to_owned)
             };
-            // A virtual interface is on none.
+            // A virtual interface has no NUMA node.
             devices.filter_map(root).collect::<BTreeSet<_>>()
         };
         assert_eq!(roots("gpu.nvidia.com").len(), 8);
@@ -232,7 +232,7 @@ mod tests {
             ("h100,a100", "comes after hardware for all nodes"),
             ("h100+a100", "more than one model of driver gpu.nvidia.com"),
             ("./nowhere.yaml", "No such file"),
-            // The attack: a file without an end, whose size is 0.
+            // The attack: an endless file with the size 0.
             ("/dev/zero", "more than the 1048576 bytes"),
         ] {
             let error = Fleet::parse(&[text]).expect_err(text).to_string();

@@ -20,13 +20,13 @@ pub struct Model {
     /// Values with names, for expressions.
     #[serde(default)]
     pub(crate) tables: BTreeMap<String, Value>,
-    /// What the Node object has.
+    /// Labels and capacity of the Node.
     #[serde(default)]
     pub(crate) node: NodeModel,
     /// The classes of the drivers.
     #[serde(default)]
     pub classes: Vec<Class>,
-    /// What each driver publishes, one pool for each node.
+    /// The pools of the drivers, one for each node.
     pub(crate) pools: Vec<PoolModel>,
 }
 
@@ -36,11 +36,11 @@ pub struct Model {
 pub struct Source {
     /// A repository with a path in it, or a document.
     pub from: String,
-    /// Which facts.
+    /// The facts from this source.
     pub facts: String,
 }
 
-/// What a Node has because of its hardware.
+/// Labels and capacity of a Node with this hardware.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NodeModel {
@@ -60,7 +60,7 @@ pub struct Class {
     pub spec: Value,
 }
 
-/// What one driver publishes.
+/// The pool of one driver.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PoolModel {
@@ -70,7 +70,7 @@ pub(crate) struct PoolModel {
     pub(crate) slices: Vec<SliceModel>,
 }
 
-/// What containers get of a driver's devices.
+/// The preparation of a driver's devices for containers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prepare {
@@ -102,7 +102,7 @@ impl Prepare {
     /// Checks that a driver accepts opaque parameters: by the kind of the object, and by its fields where they are known.
     ///
     /// # Errors
-    /// The text of the driver's refusal.
+    /// The error of the driver.
     pub fn accepts(&self, parameters: &Value) -> Result<(), String> {
         let Some(known) = &self.parameters else {
             return Ok(());
@@ -183,7 +183,7 @@ pub(crate) struct SliceModel {
     pub(crate) devices: Vec<DeviceModel>,
 }
 
-/// A set of counters, or what a device takes from one.
+/// A set of counters, or the counters that a device consumes from one.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CountersModel {
@@ -223,10 +223,10 @@ pub(crate) struct DeviceModel {
 }
 
 impl Model {
-    /// Reads a model, and tries it.
+    /// Reads a model, and expands it once as a check.
     ///
     /// # Errors
-    /// The text is too long or is no model, or it does not expand.
+    /// The text is too long, is not a model, or does not expand.
     pub fn parse(text: &str) -> Result<Self, Error> {
         if text.len() > MOST_BYTES {
             return Err(Error::Large);
@@ -237,7 +237,7 @@ impl Model {
         Ok(model)
     }
 
-    /// What containers get of the devices of a driver.
+    /// The preparation of the devices of a driver for containers.
     pub fn prepare(&self, driver: &str) -> Option<&Prepare> {
         let pool = self.pools.iter().find(|pool| pool.driver == driver);
         pool.map(|pool| &pool.prepare)

@@ -1,8 +1,8 @@
 //! Models of the nodes of a real cluster.
 //!
-//! What identifies a machine or the site is replaced: names of nodes by the name of the modelled node; UUIDs, hardware and IP
-//! addresses, serial numbers, names of hosts and places by others. Equal ones stay equal, on a node and among nodes, so that
-//! constraints and selectors that compare devices find the same.
+//! Identifiers of a machine or the site are replaced: names of nodes by the name of the modelled node; UUIDs, hardware and IP
+//! addresses, serial numbers, names of hosts and places by others. Equal identifiers stay equal, on a node and among nodes, so
+//! that constraints and selectors that compare devices select the same ones.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ mod scan;
 #[cfg(test)]
 mod tests;
 
-/// Nodes that are alike.
+/// A group of nodes with equal hardware.
 #[derive(Debug, Clone)]
 pub struct Recorded {
     /// The file.
@@ -28,7 +28,7 @@ pub struct Recorded {
     pub nodes: usize,
 }
 
-/// What a cluster has, as objects of the newest versions.
+/// The objects of a cluster, in the newest versions.
 #[derive(Debug, Clone, Default)]
 pub struct Cluster {
     /// Nodes.
@@ -108,7 +108,7 @@ fn newest<'a>(slices: &[&'a Value]) -> Vec<&'a Value> {
     current.copied().collect()
 }
 
-/// A node with the slices that are recorded of it.
+/// A node with its recorded slices.
 struct Recordable<'a> {
     name: &'a str,
     node: &'a Value,
@@ -148,7 +148,7 @@ impl<'a> Recordable<'a> {
         labels.map(|(key, value)| (key.as_str(), text(value)))
     }
 
-    /// What can identify the node, with names.
+    /// Texts that can identify the node, with names.
     fn texts(&self) -> Vec<(&'a str, &'a str)> {
         let mut all = Vec::new();
         for slice in &self.slices {

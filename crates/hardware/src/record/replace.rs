@@ -13,7 +13,7 @@ use super::{Cluster, text};
 /// different.
 pub(super) const TABLE: &str = "recorded";
 
-/// What a cluster has that identifies it.
+/// The identifiers of a cluster.
 pub(super) struct Site {
     names: Names,
     /// Identifiers that several nodes have, with their numbers.
@@ -59,7 +59,7 @@ impl Site {
     }
 }
 
-/// A node in the texts of others.
+/// A node that is named in texts of other nodes.
 fn peer(node: usize) -> Identifier {
     Identifier::new(Sort::Host, &format!("node {node}"))
 }
@@ -270,7 +270,7 @@ pub(super) fn literally(site: &Site, value: &Value) -> Value {
     }
 }
 
-/// What replaces an identifier that several nodes have: a text without expressions.
+/// The replacement of an identifier that several nodes have: a text without expressions.
 fn of_several(found: &Identifier, number: usize) -> String {
     let (high, low) = (number / 256 % 256, number % 256);
     match found.sort {
@@ -285,7 +285,7 @@ fn of_several(found: &Identifier, number: usize) -> String {
     }
 }
 
-/// What replaces an identifier that only one node has: a template. Nodes with equal hardware have different ones.
+/// The replacement of an identifier that only one node has: a template, which differs between nodes with equal hardware.
 fn of_one(found: &Identifier, number: usize) -> String {
     let low = number % 256;
     match found.sort {

@@ -1,4 +1,4 @@
-//! Finds what identifies a machine or a site in a text.
+//! Finds identifiers of a machine or a site in a text.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 #[cfg(test)]
 mod tests;
 
-/// What sort of identifier it is.
+/// The kind of an identifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Sort {
     /// A UUID.
@@ -25,7 +25,7 @@ pub(super) enum Sort {
     Place,
 }
 
-/// An identifier. Equal ones are the same thing.
+/// An identifier. Equal identifiers denote the same thing.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Identifier {
     pub(super) sort: Sort,
