@@ -27,7 +27,7 @@ pub struct Caller<'a> {
     pub extra: &'a BTreeMap<String, Vec<String>>,
 }
 
-/// A question for the authorizer, in `resource.k8s.io`, on resource `resourceclaims`.
+/// Attributes for the authorizer, in `resource.k8s.io`, for a subresource of `resourceclaims`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Permission {
     /// `update`, `patch`, or one of them after `associated-node:` or `arbitrary-node:`.
@@ -50,7 +50,7 @@ pub struct Check {
 }
 
 impl Check {
-    /// The error when none of the permissions is granted; `reason` is what the authorizer said.
+    /// The error when none of the permissions is granted; `reason` is the authorizer's.
     pub fn denied(&self, reason: &str) -> Error {
         Error::forbidden(&self.path, format!("{}: {reason}", self.text))
     }

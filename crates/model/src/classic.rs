@@ -1,4 +1,4 @@
-//! The kinds of dynamic resource allocation before 1.31, where drivers allocated.
+//! The kinds of dynamic resource allocation before 1.31, when drivers allocated claims.
 //!
 //! v1alpha1 of 1.26, v1alpha2 of 1.27 to 1.29, and v1alpha2 of 1.30 with its structured parameters. They are stored
 //! unchanged: no lossless form of them exists in v1 ([`exchange`] carries what v1 cannot represent in an annotation, so
@@ -26,7 +26,7 @@ pub use validate::{create, status_update, update};
 /// The finalizer that marks claims which the scheduler of 1.30 allocated.
 pub const DELETE_PROTECTION: &str = "dra.k8s.io/delete-protection";
 
-/// A kind of v1alpha1 or v1alpha2, or what remained of them in v1alpha3.
+/// A kind of v1alpha1 or v1alpha2, or one that remained in v1alpha3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// A driver with default parameters, that claims refer to.
@@ -39,7 +39,7 @@ pub enum Kind {
     PodScheduling,
     /// The negotiation about a pod's node.
     PodSchedulingContext,
-    /// What the kubelet of 1.30 published for a driver.
+    /// The resources that the kubelet of 1.30 published for a driver.
     ResourceSlice,
     /// Parameters of claims that the scheduler of 1.30 understands.
     ResourceClaimParameters,
@@ -135,7 +135,7 @@ pub fn is_classic(kind: Kind, value: &Value) -> bool {
     }
 }
 
-/// Fills in what an object leaves to the API server: a claim waits for its first consumer.
+/// Sets the defaults of an object: a claim waits for its first consumer.
 pub fn default(kind: Kind, value: &mut Value) {
     let spec = match kind {
         Kind::ResourceClaim => value.get_mut("spec"),

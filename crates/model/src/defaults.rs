@@ -10,7 +10,7 @@ use crate::view::{View, items_mut, set};
 /// Default limit of pools in a ResourcePoolStatusRequest.
 pub const POOL_STATUS_LIMIT: i64 = 100;
 
-/// Fills in what the object of `kind`, given in `version`, leaves to the API server.
+/// Sets the defaults of an object of `kind` in `version`.
 ///
 /// `now` becomes the time of device taints that have none, cut to whole seconds. A driver that sends a taint again
 /// without its time therefore gets a new one, as upstream does it.

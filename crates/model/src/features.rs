@@ -1,4 +1,4 @@
-//! Feature gates as data: what each release knows, how mature it is, what it needs.
+//! Feature gates as data: the gates of each release, their stages and their dependencies.
 //!
 //! [`Features`] is a plain value: the state of all gates for one emulated release. Nothing is global; every function
 //! whose behaviour depends on a gate takes `&Features`. The texts of errors are those of kube-apiserver.
@@ -53,7 +53,7 @@ pub enum Stage {
 pub struct Spec {
     /// The stage: alpha, beta, GA or deprecated.
     pub stage: Stage,
-    /// Whether it is on unless said otherwise.
+    /// Whether the feature is on by default.
     pub default: bool,
     /// Whether the default can be changed.
     pub locked: bool,
@@ -133,7 +133,7 @@ pub enum Error {
     /// No such gate.
     #[error("unrecognized feature gate: {0}")]
     Unrecognized(String),
-    /// The gate cannot be changed any longer.
+    /// The gate is locked to its default.
     #[error("cannot set feature gate {feature} to {value}, feature is locked to {locked}", locked = !.value)]
     Locked {
         /// The gate.
@@ -211,7 +211,7 @@ impl Features {
         self.enabled[feature as usize]
     }
 
-    /// The same gates with one of them changed, without any check: for tests and for callers that know what they do.
+    /// The same gates with one of them changed, without any check: for tests, and for callers that keep the set consistent.
     #[must_use]
     pub fn with(mut self, feature: Feature, on: bool) -> Features {
         self.enabled[feature as usize] = on;

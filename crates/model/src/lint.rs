@@ -13,12 +13,12 @@ use crate::shape::{self, tables};
 use crate::view::{View, set};
 use crate::{admin, convert, defaults, strategy, validate};
 
-/// What happens to the part of a manifest that a finding is about.
+/// The effect on the part of a manifest that a finding is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effect {
     /// The API server refuses the object.
     Refused,
-    /// The API server takes the object without the field.
+    /// The API server accepts the object without the field.
     Dropped,
     /// Accepted, with a note.
     Warning,
@@ -27,7 +27,7 @@ pub enum Effect {
 /// One effect of a cluster on a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What the API server of that release does with it.
+    /// What the API server of that release does with the field.
     pub effect: Effect,
     /// The field, as the API server names it.
     pub field: String,
@@ -56,7 +56,7 @@ pub fn lint(document: &Value, release: Release, served: &[String], now: Timestam
     findings.list
 }
 
-/// What took the place of a kind, or which one was probably meant by one that no release has.
+/// The replacement of a kind, or a similar kind if no release has it.
 fn misspelt(release: Release, kind: &str) -> String {
     // Those of classic DRA.
     match kind {
@@ -239,7 +239,7 @@ impl Findings<'_> {
     }
 }
 
-/// Adds what a manifest may leave to kubectl and the API server.
+/// Adds fields that kubectl or the API server would add to a manifest.
 fn complete(kind: Kind, object: &mut Value) {
     if !object.has("metadata") {
         set(object, "metadata", json!({}));

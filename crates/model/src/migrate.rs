@@ -1,4 +1,4 @@
-//! Manifests of older releases as `resource.k8s.io/v1`, and what cannot be said there.
+//! Manifests of older releases as `resource.k8s.io/v1`, and the parts that v1 cannot express.
 //!
 //! [`migrate`] takes all documents of a set of files, since classic objects refer to each other: a class and a claim to
 //! objects with their parameters, which become configuration inside the v1 objects. Parts without a counterpart are
@@ -27,7 +27,7 @@ use crate::view::View;
 pub struct MigrationNote {
     /// Index of the document in the input, from zero.
     pub document: usize,
-    /// Where in the document: member names and, for items of lists, their index.
+    /// The path in the document: member names and, for items of lists, their index.
     pub path: Vec<String>,
     /// The part and the reason.
     pub text: String,
@@ -135,7 +135,7 @@ impl<'a> Context<'a> {
     }
 }
 
-/// The metadata of a manifest without what a server adds.
+/// The metadata of a manifest without the fields that a server adds.
 pub(crate) fn own_metadata(metadata: &Value) -> Value {
     let mut metadata = metadata.clone();
     for key in [

@@ -1,4 +1,4 @@
-//! What objects count for in a ResourceQuota, and whether one more fits.
+//! The usage of objects in a ResourceQuota, and whether another object fits.
 //!
 //! Used by admission (before an object is stored) and by the quota controller (over all objects), so that both count
 //! alike; only devices that are allocated are counted elsewhere ([`allocated_class`]). Rules are upstream's evaluators: pods by their requests and limits, claims by devices per class, services,
@@ -40,7 +40,7 @@ const PLAIN_COUNTS: [&str; 6] = [
     "services",
 ];
 
-/// Adds to an amount, as [`amounts::sum`]. Where that is the greater one alone, it is far above every limit.
+/// Adds to an amount, like [`amounts::sum`]. If the sum is only the greater amount, it is far above every limit.
 fn add(usage: &mut Usage, name: impl Into<String>, amount: Quantity) {
     let entry = usage.entry(name.into()).or_default();
     *entry = amounts::sum(entry, &amount);
@@ -238,7 +238,7 @@ fn claim(object: &Value, lookups: Lookups<'_>, usage: &mut Usage) {
             let (class, count) = devices(request.at("exactly"));
             worst.insert(class, count);
         }
-        // One of the alternatives will be taken: per class the largest counts.
+        // One of the alternatives will be allocated: for each class the largest counts.
         for alternative in request.list("firstAvailable") {
             let (class, count) = devices(alternative);
             let entry = worst.entry(class).or_default();
@@ -324,7 +324,7 @@ fn listed(amounts: &BTreeMap<&str, String>) -> String {
 /// The exceeded quota, in upstream's words.
 pub fn admit(quota: &Value, delta: &Usage) -> Result<Option<Usage>, Exceeded> {
     let status = quota.at("status");
-    // A quota counts from the moment its controller has seen it, as upstream.
+    // As in upstream, a quota applies once its controller has seen it.
     let Some(hard) = status.at("hard").as_object() else {
         return Ok(None);
     };
@@ -406,7 +406,7 @@ pub fn restricted<'a>(quota: &'a Value, group: &str, resource: &str) -> Vec<&'a 
     names
 }
 
-/// A quota that limits what objects of a resource count for says how much of that is in use.
+/// A quota that limits the usage of objects of a resource must have that usage in its status.
 ///
 /// # Errors
 /// The limits, in upstream's words, if it does not.

@@ -1,4 +1,4 @@
-//! The structure of the kinds as data, and what follows from it: the canonical form, equality and quoting.
+//! The structure of the kinds as data, and what is derived from it: the canonical form, equality and quoting.
 //!
 //! Upstream's behaviour on the wire follows from Go structs: members that are empty disappear, others are always
 //! there, quantities and times come back in canonical form, and a value that is quoted whole in an error shows the

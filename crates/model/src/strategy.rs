@@ -1,5 +1,5 @@
-//! What happens to an object between decoding and validation: parts that a caller may not set are reset, fields of
-//! disabled features are dropped, and the generation counts.
+//! Preparation of an object between decoding and validation: fields that a client may not set are reset, fields of
+//! disabled features are dropped, and the generation is incremented.
 //!
 //! All functions take the hub form (see [`Kind::hub`]) after defaulting.
 
@@ -87,7 +87,7 @@ pub fn drop_deallocated_status_devices(value: &mut Value, old: &Value, features:
     }
 }
 
-/// What identifies a share of a device.
+/// The identity of a share of a device.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct DeviceKey {
     pub(crate) driver: String,
@@ -172,7 +172,7 @@ pub(crate) fn copy(value: &mut Value, old: &Value, key: &str) {
     }
 }
 
-/// Metadata is not writable through `/status`, except what identifies the write.
+/// Metadata is not writable through `/status`, except for the fields that identify the write.
 pub(crate) fn reset_metadata(value: &mut Value, old: &Value) {
     let Some(metadata) = value.get_mut("metadata") else {
         return;

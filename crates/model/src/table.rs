@@ -1,4 +1,4 @@
-//! What `kubectl get` shows: columns and rows of tables.
+//! Columns and rows of `kubectl get`.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -139,7 +139,7 @@ pub fn row(kind: Kind, value: &Value, now: Timestamp) -> Vec<Value> {
     }
 }
 
-/// The `State` column of a claim: `pending`, or what holds of `deleted`, `allocated` and `reserved`, joined by commas.
+/// The `State` column of a claim: `pending`, or those of `deleted`, `allocated` and `reserved` that apply, joined by commas.
 pub fn claim_state(claim: &Value) -> String {
     state_of(claim, false)
 }
@@ -226,7 +226,7 @@ fn pool_status_row(value: &Value, now: Timestamp) -> Vec<Value> {
 pub(crate) fn since(time: &Value, now: Timestamp, unset: &str) -> String {
     match time.as_str().map(shape::time) {
         Some(Some(time)) => human_duration(now.duration_since(time).as_secs()),
-        // At the very end of what a time can be.
+        // At the end of the range of times.
         Some(None) => "<invalid>".to_owned(),
         None => unset.to_owned(),
     }

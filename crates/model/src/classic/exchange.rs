@@ -118,7 +118,7 @@ fn classic_spec(spec: &Value) -> Value {
     json!({"resourceClassName": class, "allocationMode": "WaitForFirstConsumer"})
 }
 
-/// Gives an object the metadata of its original, and the original itself in an annotation.
+/// Copies the metadata of the original to an object, and the original itself into an annotation.
 fn describe(object: &mut Value, original: &Value, api_version: &str, kind: &str, annotation: &str) {
     let mut metadata = original.at("metadata").clone();
     if !metadata.is_object() {

@@ -87,7 +87,7 @@ pub struct ClaimSpec {
 pub struct ResourceClaim {
     /// Object metadata.
     pub metadata: ObjectMeta,
-    /// What is requested; immutable.
+    /// The request; immutable.
     pub spec: ClaimSpec,
     /// The allocation, written by the driver's controller, and the consumers, written by the scheduler.
     pub status: ClaimStatus,
@@ -106,7 +106,7 @@ pub struct ClaimStatus {
     /// The consumers of the claim.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reserved_for: Vec<Consumer>,
-    /// The driver has to take the allocation back.
+    /// The driver must deallocate the claim.
     #[serde(skip_serializing_if = "is_false")]
     pub deallocation_requested: bool,
 }
@@ -154,12 +154,12 @@ pub struct ResourceHandle {
     /// The driver's own data.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub data: String,
-    /// What the scheduler allocated.
+    /// The allocation of the scheduler.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub structured_data: Option<StructuredHandle>,
 }
 
-/// What the scheduler allocated for one driver.
+/// The allocation of the scheduler for one driver.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StructuredHandle {
@@ -176,7 +176,7 @@ pub struct StructuredHandle {
     pub results: Vec<AllocationResult>,
 }
 
-/// What one request got.
+/// The allocation of one request.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AllocationResult {
@@ -204,7 +204,7 @@ pub struct PodScheduling {
     pub metadata: ObjectMeta,
     /// The scheduler's choice.
     pub spec: SchedulingSpec,
-    /// What the drivers answer.
+    /// The responses of the drivers.
     pub status: SchedulingStatus,
 }
 
@@ -220,11 +220,11 @@ pub struct SchedulingSpec {
     pub potential_nodes: Vec<String>,
 }
 
-/// What the drivers answer.
+/// The responses of the drivers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SchedulingStatus {
-    /// One entry per claim whose driver has answered.
+    /// One entry per claim whose driver has responded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resource_claims: Vec<ClaimSchedulingStatus>,
 }

@@ -1,4 +1,4 @@
-//! What is reset before an object is validated.
+//! Fields that are reset before an object is validated.
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,4 @@
-//! What `kubectl get` shows of the classic kinds.
+//! Columns and rows of `kubectl get` for the classic kinds.
 
 use jiff::Timestamp;
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! The gates of kube-apiserver 1.36 that are stable or deprecated, and whose features are not decided here by a gate.
 //!
-//! They are what configurations of older clusters still name. A gate that is locked can be set to its value only.
+//! Configurations of older clusters may still name them. A locked gate can be set only to its value.
 
 use super::Release;
 
@@ -114,7 +114,7 @@ const GATES: [Gate; 84] = [
     ("WindowsHostNetwork", 26, None),
 ];
 
-/// What can be said about a setting of such a gate.
+/// The result of a setting of such a gate.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Setting {
     /// It is accepted, and changes nothing.

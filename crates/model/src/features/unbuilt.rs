@@ -2,7 +2,7 @@
 
 use super::{Release, settled};
 
-/// The names of those of 1.36. Setting one is no mistake: all components of a cluster are often given the same gates.
+/// The names of those of 1.36. Setting one is not an error: all components of a cluster often get the same gates.
 const NAMES: [&str; 116] = [
     "APIResponseCompression",
     "APIServerIdentity",

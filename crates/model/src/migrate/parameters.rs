@@ -82,7 +82,7 @@ fn same_namespace(left: &str, right: &str) -> bool {
     left.is_empty() || right.is_empty() || left == right
 }
 
-/// A vendor's object as opaque parameters: without status and without what the server added.
+/// A vendor's object as opaque parameters: without status and without the fields that the server added.
 pub(super) fn as_opaque(object: &Value) -> Value {
     let mut object = object.clone();
     remove(&mut object, "status");

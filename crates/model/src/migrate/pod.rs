@@ -32,7 +32,7 @@ const ORIGINS: [&str; 2] = ["resourceClaimName", "resourceClaimTemplateName"];
 
 fn flatten(claim: &mut Value) {
     let Some(map) = object(claim) else { return };
-    // A strategic patch says which members stay beside those that it names.
+    // A strategic patch names the members that are kept.
     if let Some(Value::Array(kept)) = map.get_mut("$retainKeys") {
         let before = kept.len();
         kept.retain(|key| key != "source");

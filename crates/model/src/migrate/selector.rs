@@ -27,7 +27,7 @@ static GUARD: LazyLock<Option<Regex>> = LazyLock::new(|| {
 });
 
 impl Context<'_> {
-    /// A selector in its new form; `None` with a note when it has none, or when it says nothing.
+    /// A selector in its new form; `None` with a note if there is no such form, or if the selector is empty.
     pub(super) fn rewritten(
         &mut self,
         expression: &str,

@@ -1,4 +1,4 @@
-//! What a pod counts for.
+//! The usage of a pod in a quota.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{Usage, add};
 use crate::view::View;
 
-/// What the containers of a pod need of `field` (`requests` or `limits`): all together, or an init container that needs
+/// The sum of `field` (`requests` or `limits`) of the containers of a pod, or of an init container that needs
 /// more on top of the sidecars before it.
 pub fn of_containers(pod: &Value, field: &str) -> Amounts {
     of_spec(pod.at("spec"), field)
@@ -28,7 +28,7 @@ pub fn of_spec(spec: &Value, field: &str) -> Amounts {
     )
 }
 
-/// What a pod needs of `field`: what its containers need, plus overhead; pod-level amounts replace the sums.
+/// The amounts of `field` of a pod: those of its containers plus overhead; pod-level amounts replace the sums.
 pub fn requests(pod: &Value, field: &str) -> Amounts {
     let spec = pod.at("spec");
     let mut total = of_containers(pod, field);
@@ -52,7 +52,7 @@ fn is_terminal(pod: &Value) -> bool {
     is_terminal_phase(pod.at("status").text("phase"))
 }
 
-/// Adds what a pod counts for. Finished pods count as objects only.
+/// Adds the usage of a pod. Finished pods count only as objects.
 pub(super) fn usage(pod: &Value, usage: &mut Usage) {
     if is_terminal(pod) {
         return;
@@ -199,7 +199,7 @@ pub struct ScopeTerm {
     pub scope_name: String,
     /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
     pub operator: String,
-    /// What the operator compares with.
+    /// The values of the operator.
     pub values: Vec<String>,
 }
 

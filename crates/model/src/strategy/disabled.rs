@@ -59,7 +59,7 @@ fn requests(spec: &Value) -> &[Value] {
     spec.at("devices").list("requests")
 }
 
-/// Calls `f` with each part of a request that says what device is wanted: `exactly` and the alternatives.
+/// Calls `f` with each part of a request that describes devices: `exactly` and the alternatives.
 fn wanted(request: &Value) -> impl Iterator<Item = &Value> {
     request
         .get("exactly")

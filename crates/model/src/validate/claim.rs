@@ -124,7 +124,7 @@ fn request(request: &Value, features: &Features, path: &Path) -> ErrorList {
     errors
 }
 
-/// What `exactly` and the alternatives have in common.
+/// The fields that `exactly` and the alternatives share.
 fn wanted(wanted: &Value, features: &Features, path: &Path) -> ErrorList {
     let mut errors = names::device_class(
         wanted.text("deviceClassName"),
@@ -267,7 +267,7 @@ fn constraint(
             &path.child("distinctAttribute"),
         ));
     } else if consumable_capacity(features) {
-        // The text says the opposite of what is wrong; it is upstream's.
+        // The text states the opposite of the error; it is upstream's.
         let text = r#"exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set"#;
         errors.push(Error::required(path, text));
     } else {

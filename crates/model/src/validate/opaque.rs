@@ -8,7 +8,7 @@ use crate::limits;
 use crate::shape::raw_length;
 use crate::view::View;
 
-/// Checks the one-of inside a configuration; `stored` says that it is what was accepted before.
+/// Checks the one-of inside a configuration; `stored` means that the configuration was accepted before.
 pub(super) fn configuration(config: &Value, path: &Path, stored: bool) -> ErrorList {
     let opaque_path = path.child("opaque");
     if !config.has("opaque") {

@@ -36,7 +36,7 @@ pub fn resource_claims(metadata: &Value, spec: &Value, path: &Path) -> ErrorList
     let claims = spec.list("resourceClaims");
     let mut errors = ErrorList::new();
     if metadata.at("annotations").has(MIRROR_ANNOTATION) {
-        // Upstream says this of each claim, of which it then says nothing else, and with a path that has no name.
+        // Upstream reports this error alone for each claim, with a path that has no name.
         let nowhere = Path::new("[]");
         let text = "static pods do not support resource claims";
         errors.extend(claims.iter().map(|_| Error::forbidden(&nowhere, text)));

@@ -1,4 +1,4 @@
-//! ResourcePoolStatusRequests. Upstream declares these rules beside the types, which gives them other texts.
+//! ResourcePoolStatusRequests. Upstream declares these rules at the types, which gives them other texts.
 
 use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::names as rules;
@@ -67,7 +67,7 @@ pub(super) fn update_status(request: &Value, old: &Value) -> ErrorList {
     let path = Path::new("status");
     let (status, old_status) = (request.at("status"), old.at("status"));
     if old.has("status") {
-        // The answer was given; it is never changed.
+        // A status that was set is immutable.
         if !request.has("status") {
             errors.push(Error::invalid(&path, &Value::Null, "field is immutable"));
         } else {
@@ -89,7 +89,7 @@ pub(super) fn update_status(request: &Value, old: &Value) -> ErrorList {
 fn status(status: &Value, path: &Path) -> ErrorList {
     let conditions = status.list("conditions");
     let conditions_path = path.child("conditions");
-    // Upstream's generated validation, which has the rest, comes after what is written by hand.
+    // Upstream's generated validation, which has the other rules, runs after the handwritten one.
     let mut errors = conditions::conditions(conditions, &conditions_path);
     let count_path = path.child("poolCount");
     if status.has("poolCount") {

@@ -64,7 +64,7 @@ pub(super) fn update(claim: &Value, old: &Value) -> ErrorList {
                 &allocation_path,
             ));
         }
-        // Only a new allocation is judged: what is required of it is more than it was once.
+        // Only a new allocation is validated: the rules are stricter than they once were.
         (true, false) => errors.extend(self::allocation(allocation, claim, &allocation_path)),
         (false, _) => {}
     }

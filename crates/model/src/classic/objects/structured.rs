@@ -1,4 +1,4 @@
-//! Structured parameters of 1.30 (KEP 4381): what a node has, and what claims and classes request.
+//! Structured parameters of 1.30 (KEP 4381): the resources of a node, and the requests of claims and classes.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -18,7 +18,7 @@ pub struct ResourceSlice {
     pub node_name: String,
     /// Name of the driver, unique in the cluster.
     pub driver_name: String,
-    /// What the node has, in the `namedResources` model, the only one that there was.
+    /// The resources of the node, in the `namedResources` model, which is the only one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub named_resources: Option<NamedResources>,
 }
@@ -37,7 +37,7 @@ pub struct NamedResources {
 pub struct Instance {
     /// The name within node and driver.
     pub name: String,
-    /// What selectors can read about the instance.
+    /// The attributes of the instance that selectors can read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub attributes: Vec<Attribute>,
 }
@@ -104,7 +104,7 @@ pub struct ClaimParameters {
     pub driver_requests: Vec<DriverRequests>,
 }
 
-/// What a claim requests from a driver; all of it has to be on the same node.
+/// The requests of a claim to a driver, which must be satisfied on one node.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DriverRequests {

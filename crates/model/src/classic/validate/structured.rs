@@ -184,7 +184,7 @@ pub(super) fn class_parameters(parameters: &Value) -> ErrorList {
     errors
 }
 
-/// Checks what the scheduler of 1.30 allocated.
+/// Checks an allocation of the scheduler of 1.30.
 pub(super) fn handle(handle: &Value, path: &Path) -> ErrorList {
     let mut errors = ErrorList::new();
     let node = handle.text("nodeName");

@@ -67,7 +67,7 @@ pub(super) fn device(
     let unchanged =
         |key: &str, ty| old.is_some_and(|old| shape::equal(ty, old.at(key), device.at(key)));
     let shared = device.opt_bool("allowMultipleAllocations") == Some(true);
-    // Since 1.37, what was accepted once stays acceptable.
+    // Since 1.37, values that were accepted once stay acceptable.
     if features.release() < Release::new(37) || !unchanged("capacity", tables::CAPACITY) {
         let check = |item: &Value, path: &Path| capacity::capacity(item, shared, features, path);
         errors.extend(map(
@@ -106,7 +106,7 @@ pub(super) fn device(
     errors
 }
 
-/// How many values an attribute counts for.
+/// The number of values for which an attribute counts.
 fn attribute_values(attribute: &Value) -> usize {
     LIST_VALUES
         .iter()
@@ -193,7 +193,7 @@ fn version_value(text: &str, path: &Path) -> ErrorList {
     errors
 }
 
-/// Checks a counter set or what a device consumes from one; `name` is the field that names the set.
+/// Checks a counter set, or the counters that a device consumes from one; `name` is the field that names the set.
 pub(super) fn counters(item: &Value, name: &str, max: usize, path: &Path) -> ErrorList {
     let name_path = path.child(name);
     let mut errors = match item.text(name) {
