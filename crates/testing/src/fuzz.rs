@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 /// Inputs of an ordinary test.
 const ROUNDS: usize = 4000;
-/// An ordinary test continues with the next target after this time, however many inputs it has tried.
+/// An ordinary test ends a target after this time, even if it has not tried all inputs.
 const ORDINARY: Duration = Duration::from_secs(5);
-/// Longest input: larger ones are slow and find little.
+/// Maximum length of an input: longer ones are slow and find little.
 const LONGEST: usize = 64 << 10;
-/// Changes of one input at most.
+/// Maximum number of mutations of one input.
 const CHANGES: u64 = 6;
 /// An input that takes longer is a finding; libFuzzer's option of the same meaning is set to the same.
 const SLOW: Duration = Duration::from_secs(20);
@@ -65,7 +65,7 @@ impl Random {
     }
 }
 
-/// Runs `entry` with the seeds in `fuzz/seeds/TARGET` and with changes of them.
+/// Runs `entry` with the seeds in `fuzz/seeds/TARGET` and with mutations of them.
 ///
 /// # Panics
 /// If `entry` panics or takes too long; the input is printed.
@@ -143,7 +143,7 @@ fn try_input(target: &str, entry: &impl Fn(&[u8]), data: &[u8], artifacts: Optio
     panic!("{target} {what} ({took:?}) with {}", data.escape_ascii());
 }
 
-/// A name for an input (FNV-1a).
+/// The hash of an input (FNV-1a), as its name.
 fn sum(data: &[u8]) -> u32 {
     data.iter().fold(0x811c_9dc5, |sum, byte| {
         (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193)

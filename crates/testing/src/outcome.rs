@@ -42,7 +42,7 @@ pub struct Outcomes {
 }
 
 impl Outcomes {
-    /// Of a suite, with the failures that the repository expects.
+    /// The outcomes of a suite, with the failures that the repository expects.
     pub fn new(suite: &str) -> Self {
         Self::with(suite, expected_failures())
     }
@@ -58,7 +58,7 @@ impl Outcomes {
         }
     }
 
-    /// Adds a case: passed, or failed with what went wrong.
+    /// Adds the result of a case: passed, or failed with a message.
     pub fn add(&mut self, name: &str, result: Result<(), String>) {
         let name = format!("{}::{name}", self.suite);
         match (result, self.expected.get(&name)) {

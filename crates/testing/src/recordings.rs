@@ -16,7 +16,7 @@ use serde_json::Value;
 pub struct Recording {
     /// The name of its file, without `.json`.
     pub name: String,
-    /// What the file holds.
+    /// The content of the file.
     pub document: Value,
 }
 

@@ -22,7 +22,7 @@ pub struct Conversations {
 pub struct Step {
     /// `CONVERSATION/STEP`.
     pub name: String,
-    /// Whether its answer is compared, or only its effect is needed.
+    /// Whether its response is compared; otherwise only its effect is needed.
     pub compared: bool,
 }
 

@@ -12,11 +12,11 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 /// The polling interval.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Polls until there is a value, and returns it.
+/// Polls until `look` returns `Ok`, and returns the value.
 ///
 /// # Panics
 ///
-/// If there is none after [`PATIENCE`]. The message contains the last `Err`, which describes the current state.
+/// If there is no value after [`PATIENCE`]. The message contains `what` and the last `Err`, which describes the current state.
 pub async fn until<T, E: Debug, F>(what: &str, mut look: impl FnMut() -> F) -> T
 where
     F: Future<Output = Result<T, E>>,
