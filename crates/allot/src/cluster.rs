@@ -119,7 +119,7 @@ pub struct Cluster {
     pub url: String,
     /// The administrator's kubeconfig.
     pub kubeconfig: PathBuf,
-    /// The API server, for what is served beside the API.
+    /// The API server, to which the dashboard is added.
     pub server: allot_apiserver::Server,
     /// The addresses under which clients reach it.
     pub reached: Vec<SocketAddr>,
@@ -143,9 +143,9 @@ pub struct Cluster {
     api: tokio::task::JoinHandle<std::io::Result<()>>,
     stop_api: CancellationToken,
     progress: Progress,
-    /// Where its store, keys and logs are.
+    /// Directory of the store, keys and logs.
     pub directory: PathBuf,
-    /// Holds what a cluster in memory needs on disk.
+    /// The temporary directory of a cluster in memory.
     scratch: Option<tempfile::TempDir>,
     network: PodNetworks,
     /// Holds a directory that was named for a cluster in memory; the store holds that of another one.
@@ -282,7 +282,7 @@ impl Cluster {
         self.components.abort_all();
         self.stop_api.cancel();
         let _ = tokio::time::timeout(GRACE, self.api).await;
-        // Without its directory it cannot be started again either. That of a temporary one goes when it is dropped.
+        // Without its directory the cluster cannot be started again. A temporary directory is removed when it is dropped.
         self.network.remove_if(!self.directory.exists());
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-/// What the cluster without a name is called where clusters are listed.
+/// The name of the default cluster in lists of clusters.
 pub const UNNAMED: &str = "default";
 
 /// Which cluster a command is about.
@@ -63,7 +63,7 @@ impl ClusterSelection {
 pub fn directory(name: Option<&str>, data_dir: Option<&Path>) -> anyhow::Result<PathBuf> {
     match (data_dir, name) {
         (Some(directory), _) => Ok(std::path::absolute(directory)?),
-        // Beside the default one and not in it: paths of sockets below are short.
+        // Next to the default directory and not in it, so that socket paths stay short.
         (None, Some(name)) => Ok(default_directory()?.with_file_name(format!("allot-{name}"))),
         (None, None) => default_directory(),
     }

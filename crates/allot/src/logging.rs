@@ -34,7 +34,7 @@ enum Format {
 /// A progress line is on the terminal: it is cleared before anything else is written there.
 pub static PROGRESS: AtomicBool = AtomicBool::new(false);
 
-/// Takes the line of progress from the terminal.
+/// Removes the progress line from the terminal.
 pub const CLEAR: &str = "\r\x1b[K";
 
 /// The output of log lines: the log file once there is one, else standard error.
@@ -99,7 +99,7 @@ fn of_level(level: &str) -> EnvFilter {
     ))
 }
 
-/// Changes the verbosity of the log of the whole process while it runs. It takes the place of `-v` and of `RUST_LOG`.
+/// Changes the verbosity of the log of the whole process while it runs. It replaces `-v` and `RUST_LOG`.
 ///
 /// # Errors
 /// The process does not log.

@@ -6,7 +6,7 @@ use allot_apiserver::source_to;
 
 use crate::bounds;
 
-/// An address to which only the default route leads: one for documentation, of no machine.
+/// A documentation address, which no machine has: only the default route leads to it.
 const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1));
 
 /// The address of a node, and where it listens. Without `--node-ip` the address is that of `--listen` if it is one of a machine,

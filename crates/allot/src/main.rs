@@ -133,7 +133,7 @@ fn main() -> ExitCode {
     if first.as_ref().is_some_and(|arg| arg == "node-shim") {
         allot_node::shim::main(args);
     }
-    // Before the flags are read, which takes memory.
+    // Before the flags are parsed, which allocates memory.
     if first.is_some_and(|arg| arg == "node") {
         allot_node::go_without_huge_pages();
     }
@@ -229,7 +229,7 @@ fn parse_from(arguments: &[OsString]) -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
-/// The command line, with what a configuration file adds to it.
+/// The command line, with the flags of a configuration file.
 fn parse() -> anyhow::Result<Cli> {
     let arguments: Vec<_> = std::env::args_os().collect();
     let cli = parse_from(&arguments).unwrap_or_else(|error| error.exit());
@@ -340,7 +340,7 @@ mod tests {
         assert_eq!(text.matches("unclosed bracket").count(), 1, "{text}");
     }
 
-    /// `set DuplicateKeyPolicy in Options` was what the author of a file read.
+    /// The error for the author of a file was `set DuplicateKeyPolicy in Options`.
     #[test]
     fn regression_an_error_of_yaml_advises_no_programmer() {
         for (text, problem) in [

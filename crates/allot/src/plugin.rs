@@ -260,7 +260,7 @@ fn place(sub: &clap::Command, before: &[String]) -> Place {
     Place {
         kubeconfig: value("kubeconfig").map(PathBuf::from),
         context: value("context"),
-        // What is no name must not become a part of a path.
+        // An invalid name must not become a part of a path.
         namespace: value("namespace").filter(|name| cmd::namespace_name(name).is_ok()),
     }
 }

@@ -25,7 +25,7 @@ impl Args {
         [("admission-control-config-file", path(file))]
     }
 
-    /// What the file configures for the plugins that run with these values of the two flags.
+    /// The configuration in the file for the plugins that are enabled with these values of the two flags.
     pub fn options(
         &self,
         enabled: &[String],

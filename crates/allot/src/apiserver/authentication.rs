@@ -15,7 +15,7 @@ use anyhow::{Context, bail};
 use super::flags::{duration, path};
 use super::reload::ReloadedFile;
 
-/// What proves an identity.
+/// Flags of authentication.
 #[derive(Debug, clap::Args)]
 #[group(id = "authentication")]
 pub struct Args {
@@ -38,13 +38,13 @@ pub struct Args {
     issuer: issuer::Args,
 }
 
-/// How requests are authenticated, beside the tokens and certificates of the server itself.
+/// The authentication of requests, in addition to tokens and certificates of the server itself.
 pub struct Authentication {
     /// Which requests may be anonymous.
     pub anonymous: Anonymous,
     /// Whose tokens prove an identity.
     pub issuers: Vec<Arc<TokenIssuer>>,
-    /// The file that says so, if there is one.
+    /// The file of the configuration, if there is one.
     pub(super) file: Option<ReloadedFile>,
 }
 
@@ -116,7 +116,7 @@ impl Args {
         })
     }
 
-    /// What the flag says about anonymous requests.
+    /// The value of the flag for anonymous requests.
     fn anonymous(&self, all_is_allowed: bool) -> Anonymous {
         let wanted = self.anonymous_auth.unwrap_or(true);
         if wanted && all_is_allowed {

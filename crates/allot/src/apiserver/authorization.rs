@@ -16,14 +16,14 @@ use anyhow::{Context, bail};
 use super::flags::{duration, list, path};
 use super::reload::ReloadedFile;
 
-/// The modes where no flag names any.
+/// The default authorization modes.
 const DEFAULT: [&str; 2] = ["Node", "RBAC"];
 /// The name of the webhook of `--authorization-webhook-config-file`, as upstream.
 const WEBHOOK: &str = "default";
 /// The time of a call of that webhook.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What decides which requests are allowed.
+/// Flags of authorization.
 #[derive(Debug, clap::Args)]
 #[group(id = "authorization")]
 pub struct Args {

@@ -187,7 +187,7 @@ mod tests {
 
     use super::*;
 
-    /// The server's authority, and two others.
+    /// The server's CA, and two other CAs.
     fn authorities(directory: &Path) -> [Authority; 3] {
         let directory = directory.join("made");
         ["own", "first", "second"]

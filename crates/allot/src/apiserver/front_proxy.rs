@@ -53,7 +53,7 @@ pub struct Args {
         default_value = "X-Remote-Group"
     )]
     requestheader_group_headers: Vec<String>,
-    /// What the names of headers with extra attributes begin with
+    /// Prefix of the names of headers with extra attributes
     #[arg(
         long,
         value_name = "PREFIXES",
@@ -107,7 +107,7 @@ impl Args {
         self.requestheader_client_ca_file.clone()
     }
 
-    /// Reads the files that the flags name. If they name none, the server has a CA and a certificate of its own in `pki`.
+    /// Reads the files that the flags name. If they name none, the server creates its own CA and certificate in `pki`.
     pub fn front_proxy(&self, pki: &Path) -> anyhow::Result<FrontProxy> {
         let read = |flag: &str, file: &Option<PathBuf>| match file {
             None => Ok(None),

@@ -1,4 +1,4 @@
-//! What to do when the API server cannot listen.
+//! Remedies for an API server that cannot listen on its address.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;

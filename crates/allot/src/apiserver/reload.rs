@@ -14,7 +14,7 @@ pub(super) struct ReloadedFile {
 }
 
 impl ReloadedFile {
-    /// The file that a flag names. `content` is what the server has started with.
+    /// The file that a flag names. `content` is its content when the server started.
     pub(super) fn new(
         flag: &'static str,
         file: &Path,

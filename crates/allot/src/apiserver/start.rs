@@ -1,4 +1,4 @@
-//! Starting the API server: store, listeners, certificates, configuration, and what is followed while it runs.
+//! Starting the API server: store, listeners, certificates, configuration, and the files that are watched while it runs.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};

@@ -1,4 +1,4 @@
-//! What a running `allot up` writes down about itself, for `allot status`, `logs` and `down`.
+//! The record of a running `allot up`, for `allot status`, `logs` and `down`.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -81,7 +81,7 @@ impl Process {
     #[must_use]
     pub fn open(&self) -> Option<ProcessHandle> {
         let pid = Pid::from_raw(self.pid)?;
-        // Held first: what has the start time then cannot be exchanged for another any longer.
+        // The descriptor is opened first: a process whose start time matches after that cannot be replaced by another one.
         let fd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
         let same = start_time(self.pid) == Some(self.start) && boot() == self.boot;
         same.then_some(ProcessHandle { pid, fd })
@@ -196,7 +196,7 @@ impl Record {
         Ok(())
     }
 
-    /// Takes the record away, unless another process has written one meanwhile.
+    /// Removes the record, unless another process has written one in the meantime.
     pub fn forget(&self) {
         let current = Self::of(&self.data_dir);
         if current.is_some_and(|current| current.process == self.process) {

@@ -29,7 +29,7 @@ pub(super) fn add(record: &Record) -> anyhow::Result<()> {
     record.write_to(&path)
 }
 
-/// Takes a cluster away.
+/// Removes a cluster from the registry.
 pub(super) fn remove(record: &Record) {
     if let Some(path) = file(record) {
         let _ = std::fs::remove_file(path);

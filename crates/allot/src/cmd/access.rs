@@ -22,7 +22,7 @@ pub struct Access {
     context: Option<String>,
 }
 
-/// What of the process decides which cluster is meant.
+/// The parts of the process's environment that select the cluster.
 #[derive(Debug, Default)]
 struct Surroundings {
     /// `$KUBECONFIG`

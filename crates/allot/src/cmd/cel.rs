@@ -287,7 +287,7 @@ fn text(expression: &str, selector: &Selector, devices: &[Named]) -> String {
     out
 }
 
-/// Why the API would not take an expression that compiles.
+/// The reason why the API server would reject an expression that compiles.
 fn refusal(expression: &str, selector: &Selector) -> Option<String> {
     if expression.len() > MAX_LENGTH {
         return Some(format!("may not be more than {MAX_LENGTH} bytes"));

@@ -88,7 +88,7 @@ struct DriverArgs {
     /// File with the names of cases that are known to fail, one per line, # for comments
     #[arg(long, value_name = "FILE")]
     expected_failures: Option<PathBuf>,
-    /// What to print
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
     /// Write the results as JUnit XML, too

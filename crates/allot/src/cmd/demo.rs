@@ -1,4 +1,4 @@
-//! `allot demo`: a temporary cluster, the example manifests, and what a user would see.
+//! `allot demo`: a temporary cluster, the example manifests, and the output that a user would see.
 
 mod measure;
 mod shell;

@@ -125,7 +125,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     })
 }
 
-/// Refuses what the rights of the user do not suffice for: an empty result would look as if nothing existed.
+/// Returns an error if permissions of the user are missing: an empty result would look as if there were no devices.
 fn check_rights(args: &Args, snapshot: &Snapshot) -> anyhow::Result<()> {
     super::may_list(snapshot, "ResourceSlice", "devices")?;
     if args.class.is_some() || args.by == Some(By::Class) {
@@ -172,7 +172,7 @@ fn select(args: &Args, snapshot: &Snapshot, features: Features) -> anyhow::Resul
     Ok(devices)
 }
 
-/// Refuses a name that no device has.
+/// Returns an error for a name that no device has.
 fn check_known<'a>(
     what: &str,
     wanted: &Option<String>,

@@ -154,7 +154,7 @@ fn end(directory: &Path, known: &[Record], grace: Duration) -> anyhow::Result<bo
             let _ = writeln!(out, "removed the context from {}", merged.display());
         }
         if record.temporary && is_scratch(&record.data_dir) {
-            // What a killed process could not remove.
+            // Files that a killed process could not remove.
             any |= allot_images::remove_tree(&record.data_dir).is_ok();
         }
         record.forget();

@@ -23,7 +23,7 @@ mod text;
 
 use text::{rows, text};
 
-/// How long the API server may take for each answer.
+/// The deadline of each request to the API server.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Flags of `allot status`.
@@ -60,7 +60,7 @@ struct Status {
     server: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     kubeconfig: Option<String>,
-    /// The link to its dashboard, which gives its reader the rights of the kubeconfig.
+    /// The link to its dashboard, which gives its users the permissions of the kubeconfig.
     #[serde(skip_serializing_if = "Option::is_none")]
     dashboard: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -248,7 +248,7 @@ mod tests {
 
     use super::*;
 
-    /// The attack: one pod of any tenant with a time that cannot be read failed the whole command.
+    /// The attack: a pod of any tenant with a time that cannot be parsed made the whole command fail.
     #[tokio::test]
     async fn regression_a_pod_with_a_time_of_the_last_day_is_counted() {
         let server = Server::in_memory().await.expect("a server");

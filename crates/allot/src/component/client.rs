@@ -247,7 +247,7 @@ enum Traffic {
     Read,
     /// One answer, when the server has stored the object.
     Write,
-    /// An answer without an end.
+    /// An endless response.
     Watch,
     /// The connection itself.
     Upgrade,
@@ -288,7 +288,7 @@ pub async fn config(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Config> {
     })
 }
 
-/// The configuration of a context of a kubeconfig, by default of its current one. `shown` says which kubeconfig it is.
+/// The configuration of a context of a kubeconfig, by default the current one. `shown` describes the kubeconfig in errors.
 ///
 /// # Errors
 /// There is no such context, or what it names cannot be used.
@@ -325,7 +325,7 @@ pub async fn of_context(
     config.with_context(|| format!("cannot use kubeconfig {shown}"))
 }
 
-/// Something in the environment says where the cluster is.
+/// Whether the environment names a cluster.
 fn is_anywhere() -> bool {
     let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".kube/config"));

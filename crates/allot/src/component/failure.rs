@@ -1,7 +1,7 @@
-//! What failed between a command and an API server, in words for its user.
+//! Errors between a command and an API server, as messages for users.
 
-/// The answer of the API server without the Status that the library's text repeats, or why there was none; with what to
-/// do about it where that is always the same.
+/// The message of the API server, without the Status that the library's text repeats, or the reason why there was no
+/// response; with a remedy if there is only one.
 #[must_use]
 pub fn failure(error: &kube::Error) -> String {
     match error {

@@ -16,7 +16,7 @@ const BUCKETS: [f64; 12] = [
 /// The code of a request without an answer, as client-go writes it.
 const NO_ANSWER: &str = "<error>";
 
-/// Limit of distinguished hosts. A process uses one API server, or a few: further ones count as one.
+/// The number of hosts with their own label. A process uses a few API servers at most; further hosts share one label.
 const HOSTS: usize = 32;
 
 static REQUESTS: Mutex<Requests> = Mutex::new(Requests::new());
@@ -29,7 +29,7 @@ struct Requests {
     took: BTreeMap<(String, String), ([u64; BUCKETS.len() + 1], f64)>,
 }
 
-/// Counts a request that was answered with that code, or not at all.
+/// Counts a request by the code of its response, or as an error without a response.
 pub(super) fn count(host: &str, method: &Method, code: Option<u16>, took: Duration) {
     REQUESTS.lock().count(host, method, code, took);
 }

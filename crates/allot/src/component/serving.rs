@@ -92,7 +92,7 @@ impl SecureServing {
     }
 }
 
-/// What the port serves.
+/// The endpoints of the port.
 struct Pages {
     metrics: Box<dyn Fn() -> String + Send + Sync>,
     reviews: Reviews,

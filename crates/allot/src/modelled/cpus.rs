@@ -27,7 +27,7 @@ impl Cpus {
         }
     }
 
-    /// Takes CPUs for the results of a claim; the same ones if it has some.
+    /// Allocates CPUs for the results of a claim, or returns those that it already has.
     pub(super) fn take<'a>(
         &self,
         claim: &str,
@@ -39,7 +39,7 @@ impl Cpus {
         }
         let mut used: BTreeSet<u64> = taken.values().flatten().copied().collect();
         let mut own = BTreeSet::new();
-        // Administrative access takes no device away from other claims.
+        // Admin access does not exclude other claims.
         for (device, result) in results.filter(|(_, it)| it.admin_access != Some(true)) {
             let (first, count) = self.range(device)?;
             let consumed = result.consumed_capacity.as_ref();
@@ -86,7 +86,7 @@ impl Cpus {
         format!("{}_{claim}={}", self.model.variable, list(cpus))
     }
 
-    /// Takes the CPUs of claims that an earlier process prepared.
+    /// Restores the CPUs of claims that an earlier process prepared.
     pub(super) fn restore(&self, claims: &[PreparedClaim]) -> Result<(), Failure> {
         let mut taken = self.taken.lock();
         for claim in claims {
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(none.expect("no error"), BTreeSet::new());
     }
 
-    /// An enormous count took all memory of the machine.
+    /// An enormous count used all memory of the machine.
     #[test]
     fn regression_the_count_of_cpus_is_bounded() {
         let model = json!({

@@ -121,7 +121,7 @@ async fn files_are_merged_and_a_context_is_found_in_all_of_them() {
     assert_eq!(error.to_string(), expected);
 }
 
-/// `failed to load current context: ` did not say what to do.
+/// The error `failed to load current context: ` had no remedy.
 #[tokio::test]
 async fn a_kubeconfig_without_a_current_context_is_named_with_its_contexts() {
     let directory = tempfile::tempdir().expect("directory");
@@ -152,7 +152,7 @@ async fn a_kubeconfig_without_a_current_context_is_named_with_its_contexts() {
     }
 }
 
-/// A cluster that had been stopped was "Connection refused", without a word about what starts it.
+/// For a stopped cluster the error was "Connection refused", without the command that starts it.
 #[test]
 fn regression_a_kubeconfig_in_the_directory_of_a_stopped_cluster_is_known() {
     if !std::path::Path::new("/proc/locks").exists() {

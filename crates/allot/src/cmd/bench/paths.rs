@@ -1,4 +1,4 @@
-//! `allot bench paths`: what one operation of each hot path costs.
+//! `allot bench paths`: the cost of one operation of each hot path.
 //!
 //! `cargo xtask instructions` counts the instructions of these operations and compares them with
 //! tests/paths/instructions.txt. A path is therefore deterministic: one thread, no socket, no disk, fixed input.

@@ -20,9 +20,9 @@ pub enum Arrival {
 /// One workload at one size.
 #[derive(Debug, Clone)]
 pub struct Workload {
-    /// What `--workload` calls it.
+    /// The value of `--workload`.
     pub name: &'static str,
-    /// What it measures.
+    /// The measured property.
     pub about: &'static str,
     /// Number of nodes.
     pub nodes: usize,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-/// What the demo measured.
+/// The measurements of the demo.
 #[derive(Debug, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Measured {

@@ -1,4 +1,4 @@
-//! What the demo types, printed as kubectl would print it.
+//! The commands of the demo, with the output that kubectl would print.
 
 use std::io::{Write as _, stdout};
 

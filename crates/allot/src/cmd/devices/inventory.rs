@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::classes::Classes;
 use crate::cmd::manifests::typed;
 
-/// What can be done with a device.
+/// The state of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
@@ -68,7 +68,7 @@ pub struct Device {
     pub device: String,
     /// The node that it is on; `*` when it can be reached from all or from several.
     pub node: String,
-    /// What can be done with it.
+    /// Its state.
     pub state: State,
     /// Claims that have it.
     pub claims: Vec<Holder>,
@@ -80,7 +80,7 @@ pub struct Device {
     /// The error of its pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub invalid: Option<String>,
-    /// What of its pool is not published.
+    /// The slices that are missing in its pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub incomplete: Option<String>,
     /// The device classes that it is in.
@@ -343,7 +343,7 @@ fn holders(claims: &[api::ResourceClaim]) -> HashMap<Key, Vec<Holder>> {
     holders
 }
 
-/// The class that a request, or the alternative of one that was taken, names.
+/// The class of a request, or of its allocated alternative.
 fn class_of(claim: &api::ResourceClaim, request: &str) -> Option<String> {
     let (name, alternative) = match request.split_once('/') {
         Some((name, alternative)) => (name, Some(alternative)),

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::inventory::{Device, State};
 use super::largest::Largest;
 
-/// What to group by.
+/// The grouping of the totals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum By {
     /// Each device class, with the largest request that still fits
@@ -24,9 +24,9 @@ pub enum By {
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", untagged)]
 pub enum TotalsLine {
-    /// What there is.
+    /// The devices of the group.
     GroupTotals(GroupTotals),
-    /// What a namespace has.
+    /// The devices that a namespace holds.
     Usage(Usage),
 }
 
@@ -45,7 +45,7 @@ pub struct GroupTotals {
     pub largest: Option<Largest>,
 }
 
-/// What a namespace has of a class.
+/// The devices of a class that a namespace holds.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Usage {

@@ -1,4 +1,4 @@
-//! Whether the user may do what a drain takes: a watch that is refused would only be tried again and again.
+//! Checks the permissions that a drain needs: a watch without permission would only be retried.
 
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
@@ -12,14 +12,14 @@ const DRA: &str = "resource.k8s.io";
 /// A right: group, resource, verb.
 type Right = (&'static str, &'static str, &'static str);
 
-/// What every drain, and every undoing of one, takes.
+/// The permissions that every drain, and every `--undo`, needs.
 const SLICES: [Right; 3] = [
     (DRA, "resourceslices", "list"),
     (DRA, "resourceslices", "watch"),
     (DRA, "resourceslices", "patch"),
 ];
 
-/// What a drain takes more than an undoing.
+/// The permissions that a drain needs in addition.
 const DRAIN: [Right; 3] = [
     (DRA, "resourceslices", "delete"),
     (DRA, "resourceclaims", "list"),
@@ -33,7 +33,7 @@ const RULES: [Right; 3] = [
     (DRA, "devicetaintrules", "list"),
 ];
 
-/// What an undoing takes there.
+/// The permissions that `--undo` needs there.
 const UNDO_RULES: [Right; 2] = [
     (DRA, "devicetaintrules", "list"),
     (DRA, "devicetaintrules", "delete"),
@@ -42,7 +42,7 @@ const UNDO_RULES: [Right; 2] = [
 /// Permissions to see whether drivers run.
 const NODES: [Right; 2] = [("", "nodes", "list"), ("", "nodes", "watch")];
 
-/// Refuses to begin without the rights for it.
+/// Returns an error that names the missing permissions.
 ///
 /// # Errors
 /// The rights that are missing, `patch resourceslices.resource.k8s.io`.

@@ -151,7 +151,7 @@ pub(super) fn fail(args: Fail) -> anyhow::Result<()> {
     })
 }
 
-/// Takes failures back.
+/// Removes failures.
 pub(super) fn restore(args: Restore) -> anyhow::Result<()> {
     component::block_on(async move |_| {
         let slices = Slices::new(&args.target).await?;

@@ -29,7 +29,7 @@ pub struct CrossReferences {
     /// Names of the requests by namespace and name, of claims and of templates.
     claims: BTreeMap<(String, String), Requests>,
     templates: BTreeMap<(String, String), Requests>,
-    /// What the cluster did not show; `None` if it was not read.
+    /// The kinds that could not be listed in the cluster; `None` if no cluster was read.
     hidden: Option<Vec<Hidden>>,
 }
 
@@ -263,7 +263,7 @@ impl CrossReferences {
     }
 }
 
-/// What exists in place of a missing name: similar ones, or else all.
+/// Alternatives to a missing name: similar names, or otherwise all names.
 fn existing(name: &str, known: &[&str]) -> String {
     match suggest::hint(name, known.iter().copied()) {
         hint if !hint.is_empty() => hint,

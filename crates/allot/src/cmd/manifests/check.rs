@@ -16,11 +16,11 @@ use serde_json::{Value, json};
 
 use super::{Document, split_path, title};
 
-/// An API server, as far as it decides what it accepts.
+/// The properties of an API server that determine which objects it accepts.
 #[derive(Debug)]
 pub struct Server {
     release: Release,
-    /// What its CustomResourceDefinitions add.
+    /// The kinds of its CustomResourceDefinitions.
     custom: Vec<Resource>,
     /// The values of devices and claims are checked elsewhere.
     skips_devices: bool,
@@ -284,7 +284,7 @@ fn name_new(object: &mut Value, namespaced: bool) {
     }
 }
 
-/// Sets what the server sets before it validates a new object.
+/// Sets the fields that the server sets before it validates a new object.
 fn complete(rules: &Rules, object: &mut Value) {
     if let Some(prepare) = rules.prepare_create {
         prepare(object);
@@ -325,7 +325,7 @@ fn hint(unknown: &str, schema: &'static types::Struct) -> String {
     allot_apimachinery::suggest::hint(wrong, names)
 }
 
-/// What a field holds, or the elements of a list in it.
+/// The value of a field, or its elements if it is a list.
 fn structure(ty: &types::Type) -> Option<&'static types::Struct> {
     match ty {
         types::Type::List(of) | types::Type::Map(of) => structure(of),

@@ -1,4 +1,4 @@
-//! How fast a simulation is, and how much memory it takes.
+//! Speed and memory of simulations.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};

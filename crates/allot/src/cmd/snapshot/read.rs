@@ -80,7 +80,7 @@ fn known(kind: Kind) -> bool {
     kind.hub() == Version::V1
 }
 
-/// What a server shows.
+/// The objects that a server returned.
 #[derive(Debug, Default)]
 pub struct Read {
     /// All objects, each with its `apiVersion` and `kind`; those of devices in `v1`.
@@ -177,7 +177,7 @@ pub fn is_away(error: &anyhow::Error) -> bool {
     error.is::<Away>() || error.is::<kube::Error>()
 }
 
-/// What went wrong, in the words of the server if it has any.
+/// The error, with the server's message if it has one.
 pub fn api_error(error: kube::Error) -> anyhow::Error {
     let text = component::failure(&error);
     match error {

@@ -7,7 +7,7 @@ use kube::Client;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-/// What a server serves.
+/// The groups and versions that a server has.
 #[derive(Debug, Default)]
 pub struct Served {
     /// By group; `None` if discovery is not available.

@@ -1,4 +1,4 @@
-//! The status of clusters for humans: of one cluster a fact a line, of several a line each.
+//! The status of clusters as text: for one cluster a line for each fact, for several a line for each cluster.
 
 use std::path::Path;
 
@@ -76,7 +76,7 @@ pub(super) fn text(status: &Status, name: Option<&str>) -> String {
     lines.concat()
 }
 
-/// The name of a cluster, or what stands for it.
+/// The name of a cluster, or a text for the default cluster.
 fn called(status: &Status) -> String {
     let unnamed = match clusters::default_directory() {
         Ok(default) if default == Path::new(&status.data_dir) => clusters::UNNAMED,

@@ -24,7 +24,7 @@ const LARGEST: u64 = 16 << 20;
 /// How long another program may hold the file.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The lists of a kubeconfig, and what their entries hold.
+/// The lists of a kubeconfig, with the member of their entries.
 const LISTS: [(&str, &str); 3] = [
     ("clusters", "cluster"),
     ("users", "user"),

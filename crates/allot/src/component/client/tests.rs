@@ -62,7 +62,7 @@ fn writes_and_streams_do_not_share_a_connection_with_reads() {
     check("DELETE", "/api/v1/namespaces/d/pods/p", Traffic::Write);
 }
 
-/// A server that is stopped keeps its connections: nothing but time tells, also in the middle of an answer.
+/// A stopped server keeps its connections open: only a timeout detects it, also in the middle of a response.
 #[tokio::test]
 async fn a_write_to_a_frozen_server_is_given_up() {
     const SOON: Duration = Duration::from_millis(20);
@@ -87,7 +87,7 @@ async fn a_write_to_a_frozen_server_is_given_up() {
     }
 }
 
-/// The library takes every authority for valid: a server was trusted whose authority had expired.
+/// The library accepts every CA as valid: a server with an expired CA was trusted.
 #[tokio::test]
 async fn regression_an_expired_authority_proves_no_server() {
     use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};

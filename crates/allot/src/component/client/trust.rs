@@ -1,4 +1,4 @@
-//! Which servers are trusted: as by Go's clients those whose authority is valid itself. The library asks for less.
+//! Trust in servers: as with Go's clients, the CA of the server must be valid as well. The library does not check that.
 
 use std::sync::Arc;
 

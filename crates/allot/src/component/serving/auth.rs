@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 /// How long an answer of the API server is used, as upstream's delegated authentication and authorization do.
 const FRESH: Duration = Duration::from_secs(10);
-/// Limit of cached answers of one kind.
+/// Maximum number of cached reviews of one kind.
 const MAX_ANSWERS: usize = 1000;
 /// How long the API server may take for one review.
 const REVIEW: Duration = Duration::from_secs(10);
@@ -25,13 +25,13 @@ const MAX_TOKEN: usize = 16 << 10;
 /// Why a request is not served.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
-    /// The request proves no identity.
+    /// The request has no valid credentials.
     #[error("Unauthorized")]
     Unauthorized,
     /// The identity has no right to the path.
     #[error("{0}")]
     Forbidden(String),
-    /// The API server could not be asked.
+    /// The API server did not review the request.
     #[error("Internal Server Error: {0}")]
     Unavailable(String),
 }
@@ -83,10 +83,10 @@ impl<K: Eq + Hash, V: Clone> Answers<K, V> {
     }
 }
 
-/// Asks the API server for the user of a token, and for the user's permissions.
+/// Reviews tokens and permissions with the API server.
 pub struct Reviews {
     client: kube::Client,
-    /// By the token's text; memory of this process holds it anyway while a request is served.
+    /// Keyed by the token itself, which is in the memory of this process anyway while it serves a request.
     users: Answers<String, Option<UserInfo>>,
     rights: Answers<(String, String, String), bool>,
 }

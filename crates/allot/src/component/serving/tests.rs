@@ -65,7 +65,7 @@ fn pages(client: kube::Client) -> Pages {
     }
 }
 
-/// What the port answers to a request with these Authorization headers.
+/// The response of the port to a request with these Authorization headers.
 async fn check(
     pages: &Pages,
     method: Method,
@@ -146,7 +146,7 @@ async fn rbac_decides_about_readers_of_metrics() {
     )
     .await;
 
-    // What is present and cannot be used is refused, never treated as anonymous.
+    // Invalid credentials are rejected, never treated as anonymous.
     for headers in [
         &[&b"Bearer wrong"[..]][..],
         &[b"Bearer \xc3\xa9"],

@@ -1,4 +1,4 @@
-//! `allot bench api --hostile`: what a client notices while others do their worst, and what that costs the server.
+//! `allot bench api --hostile`: the latency of a client among hostile clients, and the memory that they cost the server.
 //!
 //! The same client sends the same GET all the time: on an idle server, while many clients list everything at once,
 //! while many request everything and read nothing of it, and while one user keeps all of its connections busy.
@@ -48,7 +48,7 @@ pub struct Options {
 const TICK: Duration = Duration::from_millis(50);
 /// Time between two measurements of the server's memory.
 const LOOK: Duration = Duration::from_millis(200);
-/// How long the server may take to return memory after the last storm.
+/// The time that the server has to release memory after the last storm.
 const SETTLE: Duration = Duration::from_secs(60);
 /// Memory that counts as returned, as a multiple of that before the storms.
 const SETTLED: f64 = 1.3;

@@ -76,7 +76,7 @@ pub(super) async fn change(
     anyhow::bail!("node {name} changes all the time")
 }
 
-/// Adds what goes wrong with a device to what is wrong with it.
+/// Adds a failure to the failures of a device.
 pub(super) fn add(
     failures: &mut InjectedFailures,
     driver: &str,

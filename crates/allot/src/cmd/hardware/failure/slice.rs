@@ -101,7 +101,7 @@ pub(super) fn set_unhealthy(
     Ok(devices != before)
 }
 
-/// Takes a device out, and records it.
+/// Removes a device from its slice, and records it.
 pub(super) fn unplug(slice: &mut Value, at: usize) -> anyhow::Result<bool> {
     let mut unplugged: Vec<Value> = annotation(slice, UNPLUGGED)?;
     let devices = slice["spec"]["devices"].as_array_mut();

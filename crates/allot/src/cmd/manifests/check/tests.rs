@@ -164,7 +164,7 @@ fn regression_kinds_with_other_plurals_are_validated() {
     }
 }
 
-/// `explain -f` said on which nodes a pod fits that the server never takes.
+/// `explain -f` listed nodes for a pod that the server rejects.
 #[test]
 fn regression_names_that_the_server_refuses_are_refused() {
     let pod = |metadata: Value| {

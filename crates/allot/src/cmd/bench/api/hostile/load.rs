@@ -1,4 +1,4 @@
-//! What the hostile clients do.
+//! The load of the hostile clients.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use crate::cmd::bench::api::connect::{self, Connections};
 
 /// Connections that the lists share.
 const LISTING: usize = 8;
-/// Objects of one answer on a busy connection.
+/// The number of objects of one response on a busy connection.
 const PAGE: usize = 500;
 
 /// After a request that was not answered.
