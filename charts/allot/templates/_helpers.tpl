@@ -236,7 +236,7 @@ spec:
     - {protocol: TCP, port: https}
     from: {{ toYaml . | nindent 4 }}
   {{- else }}
-  # Nobody: a rule with an empty list of peers would admit everybody.
+  # No peer: a rule with an empty list of peers would admit all peers.
   ingress: []
   {{- end }}
 {{- end }}

@@ -32,13 +32,13 @@ export class Claim {
     return time(allocation.allocationTimestamp) || time(this.raw.written?.allocation) || this.sawAt("allocated");
   }
 
-  /** When it was last reserved for somebody. 0: not known. */
+  /** When it last had a consumer; 0 if not known. */
   get reservedAt(): number {
     if (list(this.raw.status?.reservedFor).length === 0) return 0;
     return time(this.raw.written?.reservedFor) || this.sawAt("reserved") || this.allocatedAt;
   }
 
-  /** Since when it is allocated and reserved for nobody; 0 where it is not so. */
+  /** Since when it is allocated without a consumer; 0 if it is not. */
   get leakedSince(): number {
     if (this.stage !== "allocated") return 0;
     // Reserving was the last write before it was removed.
