@@ -203,7 +203,7 @@ fn once(binary: &Binary, arguments: &[String], limits: Limits) -> Result<Ran> {
     })
 }
 
-/// Reads the lines until the harness has told everything. Returns the tests that took too long, which may be none when
+/// Reads the lines until the harness has printed its summary. Returns the tests that took too long, which may be none when
 /// nothing at all was printed for long.
 fn follow(
     lines: &mpsc::Receiver<String>,

@@ -25,8 +25,8 @@ mod hardware;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 The scheduler's own code decides, in virtual time: days take seconds, and nothing is
-written anywhere. Pods run for the time that the annotation
-simulate.allot.dev/duration or the trace says, or for ever; simulate.allot.dev/arrival
+written to a cluster. Pods run for the time in the annotation
+simulate.allot.dev/duration or in the trace, or until the end; simulate.allot.dev/arrival
 is the time of their creation. The same input gives the same output, byte for byte.
 
   allot simulate --from cluster -f job.yaml

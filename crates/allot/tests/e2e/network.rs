@@ -22,7 +22,7 @@ struct Wire {
 }
 
 impl Wire {
-    /// Nothing, with a word about it, where that is not permitted.
+    /// `None` if that is not permitted; this prints that the test is skipped.
     fn new() -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let own = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -317,7 +317,7 @@ async fn pods_get_interfaces_and_addresses_and_give_them_back() {
     assert_eq!(device["conditions"][0]["type"], "Ready");
     assert_eq!(cluster.allocated_ips().await.0, 1);
 
-    // The next one gets the next address, the third none until one is given back.
+    // The next pod gets the next address, the third one none until an address is released.
     cluster.pod("b", LOOK).await;
     up.running("b").await;
     let second = cluster.attached("b").await;

@@ -20,7 +20,7 @@ enum Fault {
     None,
     /// Nothing can be written.
     Full,
-    /// Nothing can be written until space is given back.
+    /// Writes fail until space is released.
     Short,
     /// Nothing reaches the disk for certain.
     Sync,

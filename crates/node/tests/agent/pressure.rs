@@ -114,7 +114,7 @@ async fn the_pod_that_fills_the_disk_is_evicted_and_gives_its_devices_back() {
     };
     cluster.start_agent().await;
     let (_plugin, calls) = cluster.driver().await;
-    // The second one uses less, and what the first one gives back is enough.
+    // The second one uses less, and the space that the first one releases is enough.
     let modest = with_volume("head -c 2m /dev/zero > /mnt/v/x; echo written; exec sleep 1000");
     cluster.pod("modest", modest).await;
     cluster.wait_for_logs("modest", &["c"]).await;
