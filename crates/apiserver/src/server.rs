@@ -20,7 +20,7 @@ use crate::context::Core;
 use crate::error::{ApiError, Result};
 use crate::flow::{Classified, Seat, is_mutating};
 use crate::identity::User;
-use crate::limits::{CHUNK, TREE_FACTOR, let_work_end, timed_out, until};
+use crate::limits::{CHUNK, let_work_end, timed_out, tree_size, until};
 use crate::request::{Annotations, Incoming, Query, RequestInfo, Warnings, is_long_running};
 use crate::shares::owner;
 use crate::upload::Upload;
@@ -308,7 +308,7 @@ impl Server {
         }
         let _share = match body.len() {
             0..=CHUNK => None,
-            size => Some(core.decoding.reserve(size * TREE_FACTOR).await?),
+            _ => Some(core.decoding.reserve_all(tree_size(&body)).await?),
         };
         let large = body.len() > CHUNK;
         let answer = rest::dispatch(core, request, body);
