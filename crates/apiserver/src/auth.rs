@@ -4,6 +4,7 @@ mod abac;
 pub(crate) mod answer_cache;
 mod authenticate;
 mod authorize;
+mod bootstrap_token;
 pub(crate) mod certificate;
 pub(crate) mod cover;
 pub(crate) mod credential;

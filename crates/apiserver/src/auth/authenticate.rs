@@ -8,6 +8,7 @@ use allot_apimachinery::quote::quote;
 use http::HeaderMap;
 use serde_json::Value;
 
+use super::bootstrap_token;
 use super::credential;
 use super::oidc::{self, Issuers};
 use super::secret_token;
@@ -27,6 +28,7 @@ pub struct Authenticator {
     tokens: BTreeMap<String, User>,
     anonymous: Anonymous,
     signer: Result<Signer, TokenError>,
+    bootstrap_tokens: bool,
     issuers: Issuers,
     webhook: Option<Result<TokenWebhook, String>>,
 }
@@ -49,6 +51,7 @@ impl Authenticator {
             tokens: config.tokens.clone(),
             anonymous: config.anonymous.clone(),
             signer: Signer::new(&config.account_tokens),
+            bootstrap_tokens: config.bootstrap_tokens,
             issuers: Issuers::new(&config.token_issuers, metrics),
             webhook: config.token_webhook.as_ref().map(TokenWebhook::new),
         }
@@ -122,6 +125,9 @@ impl Authenticator {
             Ok(identity) => return Ok(identity),
             Err(why) => why,
         };
+        if let Some(identity) = self.bootstrap_token(core, token, audiences).await {
+            return Ok(identity);
+        }
         let issuer = match self.issued_token(token, audiences).await {
             Some(Ok(identity)) => return Ok(identity),
             Some(Err(why)) => excerpt(&why).to_owned(),
@@ -158,16 +164,39 @@ impl Authenticator {
         token: &str,
         audiences: &[String],
     ) -> Option<Result<(User, Vec<String>), String>> {
+        let matching = self.matching(audiences)?;
+        let identity = self.issuers.identity(token).await?;
+        Some(identity.map(|user| (user, matching)))
+    }
+
+    /// The identity behind a bootstrap token. It has no audience: it is for this server.
+    async fn bootstrap_token(
+        &self,
+        core: &ServerState,
+        token: &str,
+        audiences: &[String],
+    ) -> Option<(User, Vec<String>)> {
+        if !self.bootstrap_tokens {
+            return None;
+        }
+        let matching = self.matching(audiences)?;
+        match bootstrap_token::identity(core, token).await {
+            Ok(user) => Some((user?, matching)),
+            Err(error) => {
+                tracing::warn!(?error, "a bootstrap token cannot be checked");
+                None
+            }
+        }
+    }
+
+    /// The audiences that this server has of those that the caller accepts, all if it names none; `None` if there are none.
+    fn matching(&self, audiences: &[String]) -> Option<Vec<String>> {
         let own = self.signer.as_ref().ok()?.options().audiences();
         let mut matching = own.to_vec();
         if !audiences.is_empty() {
             matching.retain(|it| audiences.contains(it));
         }
-        if matching.is_empty() {
-            return None;
-        }
-        let identity = self.issuers.identity(token).await?;
-        Some(identity.map(|user| (user, matching)))
+        (!matching.is_empty()).then_some(matching)
     }
 
     async fn own_token(

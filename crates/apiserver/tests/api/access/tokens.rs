@@ -229,3 +229,58 @@ async fn regression_the_token_in_a_secret_can_be_ended() {
     assert_eq!(code(&server, lasting).await, 401);
     assert_eq!(code(&server, &short).await, 201);
 }
+
+/// Bootstrap tokens are those of secrets in one namespace, as long as these are there, if the server wants any.
+#[tokio::test]
+async fn bootstrap_tokens_are_those_in_secrets() {
+    let token = "abcdef.0123456789abcdef";
+    let secret = json!({
+        "metadata": {"name": "bootstrap-token-abcdef"}, "type": "bootstrap.kubernetes.io/token",
+        "stringData": {
+            "token-id": "abcdef", "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true",
+            "auth-extra-groups": "system:bootstrappers:team",
+        },
+    });
+    for bootstrap_tokens in [false, true] {
+        let config = Config {
+            bootstrap_tokens,
+            ..Config::default()
+        };
+        let backend = Arc::new(Embedded::in_memory(Options::default()));
+        let server = Server::new(backend, config);
+        server.bootstrap().await.unwrap();
+        let secrets = |namespace| format!("/api/v1/namespaces/{namespace}/secrets");
+        for (namespace, expected) in [("default", 401), ("kube-system", 201)] {
+            let (made, answer) = admin(&server, "POST", &secrets(namespace), secret.clone()).await;
+            assert_eq!(made, 201, "{answer}");
+            let expected = if bootstrap_tokens { expected } else { 401 };
+            assert_eq!(code(&server, token).await, expected, "{namespace}");
+        }
+        for other in [
+            "abcdef.0123456789abcdeg",
+            "abcdeg.0123456789abcdef",
+            "abcdef",
+            "abcdef.",
+        ] {
+            assert_eq!(code(&server, other).await, 401, "{other}");
+        }
+        let path = "/apis/authentication.k8s.io/v1/tokenreviews";
+        let review = |audiences: Value| json!({"spec": {"token": token, "audiences": audiences}});
+        let (_, told) = admin(&server, "POST", path, review(json!([]))).await;
+        let (_, foreign) = admin(&server, "POST", path, review(json!(["other"]))).await;
+        assert_ne!(foreign["status"]["authenticated"], true, "{foreign}");
+        if bootstrap_tokens {
+            let groups = [
+                "system:bootstrappers",
+                "system:bootstrappers:team",
+                "system:authenticated",
+            ];
+            let user = json!({"username": "system:bootstrap:abcdef", "groups": groups});
+            assert_eq!(told["status"]["user"], user);
+        }
+        let one = format!("{}/bootstrap-token-abcdef", secrets("kube-system"));
+        let (gone, answer) = admin(&server, "DELETE", &one, Value::Null).await;
+        assert_eq!(gone, 200, "{answer}");
+        assert_eq!(code(&server, token).await, 401);
+    }
+}
