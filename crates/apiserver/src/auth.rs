@@ -18,6 +18,7 @@ pub mod policy;
 pub(crate) mod rules;
 mod secret_token;
 mod token;
+pub(crate) mod token_use;
 mod token_webhook;
 mod webhook;
 

@@ -13,10 +13,11 @@ use super::credential;
 use super::oidc::{self, Issuers};
 use super::secret_token;
 use super::token::{Bound, LEEWAY, Signer, TokenError};
+use super::token_use::{self, TokenUse};
 use super::token_webhook::TokenWebhook;
 use crate::config::{Anonymous, Config, TokenIssuer};
 use crate::error::{ApiError, Result};
-use crate::identity::{SERVICE_ACCOUNT_PREFIX, SERVICE_ACCOUNTS, User};
+use crate::identity::{SERVICE_ACCOUNTS, User};
 use crate::object::meta;
 use crate::state::ServerState;
 use crate::webhook::excerpt;
@@ -31,6 +32,7 @@ pub struct Authenticator {
     bootstrap_tokens: bool,
     issuers: Issuers,
     webhook: Option<Result<TokenWebhook, String>>,
+    uses: token_use::Metrics,
 }
 
 /// Why a token proves no identity, for a token review.
@@ -46,7 +48,7 @@ pub struct Refused {
 
 impl Authenticator {
     /// With the options of the server. Needs a runtime of tokio if there are issuers of tokens.
-    pub fn new(config: &Config, metrics: oidc::metrics::Metrics) -> Self {
+    pub fn new(config: &Config, metrics: oidc::metrics::Metrics, uses: token_use::Metrics) -> Self {
         Authenticator {
             tokens: config.tokens.clone(),
             anonymous: config.anonymous.clone(),
@@ -54,6 +56,7 @@ impl Authenticator {
             bootstrap_tokens: config.bootstrap_tokens,
             issuers: Issuers::new(&config.token_issuers, metrics),
             webhook: config.token_webhook.as_ref().map(TokenWebhook::new),
+            uses,
         }
     }
 
@@ -68,20 +71,22 @@ impl Authenticator {
     }
 
     /// The identity of the credentials in the headers of a request for a path. A token in a WebSocket subprotocol is removed from them.
+    /// `told` gets what is told about the use of the token, also of a refused one.
     ///
     /// # Errors
     /// 401 for a wrong token, and without any where anonymous requests are not allowed.
-    pub async fn authenticate(
+    pub(crate) async fn authenticate(
         &self,
         core: &ServerState,
         path: &str,
         headers: &mut HeaderMap,
+        told: &mut TokenUse,
     ) -> Result<User> {
         let unauthorized = || ApiError::from(Status::unauthorized("Unauthorized"));
         match credential::bearer(headers).map_err(|_| unauthorized())? {
             Some(token) => {
                 let (user, audiences) = self
-                    .token(core, &token, &[])
+                    .token(core, &token, &[], told)
                     .await
                     .map_err(|_| unauthorized())?;
                 tracing::trace!(user = user.name, ?audiences, "authenticated");
@@ -115,13 +120,14 @@ impl Authenticator {
     ///
     /// # Errors
     /// Texts for a token review.
-    pub async fn token(
+    pub(crate) async fn token(
         &self,
         core: &ServerState,
         token: &str,
         audiences: &[String],
+        told: &mut TokenUse,
     ) -> Result<(User, Vec<String>), Refused> {
-        let own = match self.own_token(core, token, audiences).await {
+        let own = match self.own_token(core, token, audiences, told).await {
             Ok(identity) => return Ok(identity),
             Err(why) => why,
         };
@@ -204,6 +210,7 @@ impl Authenticator {
         core: &ServerState,
         token: &str,
         audiences: &[String],
+        told: &mut TokenUse,
     ) -> Result<(User, Vec<String>), String> {
         let signer = self.signer.as_ref().map_err(ToString::to_string)?;
         let own = signer.options().audiences();
@@ -242,16 +249,20 @@ impl Authenticator {
             ));
         }
         still_there(core, &bound, now).await?;
-        secret_token::check(core, &bound, token).await?;
+        secret_token::check(core, &bound, token, (&self.uses, told)).await?;
+        if let Some(time) = bound.noted_after {
+            let late = now.saturating_sub(time);
+            self.uses.mounted(told, &bound.subject(), late);
+        }
         Ok((service_account(&bound), matching))
     }
 }
 
 /// The identity of a service account.
 fn service_account(bound: &Bound) -> User {
-    let (name, uid) = &bound.account;
+    let (_, uid) = &bound.account;
     let mut user = User::new(
-        format!("{SERVICE_ACCOUNT_PREFIX}{}:{name}", bound.namespace),
+        bound.subject(),
         [
             SERVICE_ACCOUNTS.to_owned(),
             format!("{SERVICE_ACCOUNTS}:{}", bound.namespace),
