@@ -134,6 +134,41 @@ def empty_data(connection, end):
         connection.send(frame(DATA, 0, 1) * 1000)
 
 
+def tiny_data(connection, end):
+    """Bodies of one byte for each frame."""
+    stream = 1
+    while time.monotonic() < end:
+        head = frame(HEADERS, END_HEADERS, stream, request(b"/apis", b"\x83"))
+        connection.send(head + frame(DATA, 0, stream, b"x") * 1000 + frame(DATA, END_STREAM, stream))
+        stream += 2
+        connection.drain()
+
+
+def trailers(connection, end):
+    """Fields after the body, as many as a head may have, and blocks of them again and again."""
+    fields = literal(b"x-a", b"y" * 100) * 100
+    stream = 1
+    while time.monotonic() < end:
+        batch = frame(HEADERS, END_HEADERS, stream, request(b"/apis", b"\x83")) + frame(DATA, 0, stream, b"x")
+        connection.send(batch + frame(HEADERS, END_STREAM | END_HEADERS, stream, fields) * 2)
+        stream += 2
+        connection.drain()
+
+
+def heads_of(fields):
+    """Requests with a head that is not valid, or costs more than others."""
+    def flood(connection, end):
+        stream = 1
+        while time.monotonic() < end:
+            batch = b""
+            for _ in range(20):
+                batch += frame(HEADERS, END_STREAM | END_HEADERS, stream, fields)
+                stream += 2
+            connection.send(batch)
+            connection.drain()
+    return flood
+
+
 def slow_head(connection, end):
     """A head, byte by byte."""
     for byte in b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"a" * 1000:
@@ -169,7 +204,14 @@ HTTP2 = {
     "indexed bomb": indexed_bomb, "settings": floods([frame(SETTINGS)]), "ping": floods([frame(PING, 0, 0, b"12345678")]),
     "priority": floods([frame(PRIORITY, 0, 3, b"\0\0\0\x01\x10")]), "window": floods([frame(WINDOW, 0, 0, b"\0\0\0\x01")]),
     "resets of nothing": floods([frame(RESET, 0, 1, b"\0\0\0\x08")]), "many streams": many_streams,
-    "no window": no_window, "empty data": empty_data,
+    "no window": no_window, "empty data": empty_data, "tiny data": tiny_data, "trailers": trailers,
+    # The size of the table of HPACK, again and again.
+    "table sizes": heads_of(b"\x20\x3f\xe1\x1f" * 2000 + request()),
+    "empty fields": heads_of(request() + literal(b"x", b"") * 4000),
+    "cookies": heads_of(request() + literal(b"cookie", b"a=b") * 1000),
+    "two paths": heads_of(request() + b"\x04\x01/" * 1000), "unknown pseudo fields": heads_of(request() + literal(b":x", b"y") * 1000),
+    # The same token, which is wrong, a thousand times.
+    "credentials": heads_of(request() + literal(b"authorization", b"Bearer x") * 500),
 }
 HTTP1 = {"slow head": slow_head, "slow body": slow_body, "slow reader": slow_reader, "endless head": endless_head}
 

@@ -36,7 +36,19 @@ impl Budget {
     /// # Errors
     /// 429 after a quarter of a minute.
     pub async fn reserve(&self, bytes: usize) -> Result<OwnedSemaphorePermit> {
-        let units = bytes.div_ceil(UNIT).min((self.units / 4).max(1));
+        self.take(bytes, self.units / 4).await
+    }
+
+    /// Waits for a share; a size above the budget is all of it.
+    ///
+    /// # Errors
+    /// As for [`Budget::reserve`].
+    pub async fn reserve_all(&self, bytes: usize) -> Result<OwnedSemaphorePermit> {
+        self.take(bytes, self.units).await
+    }
+
+    async fn take(&self, bytes: usize, most: usize) -> Result<OwnedSemaphorePermit> {
+        let units = bytes.div_ceil(UNIT).min(most.max(1));
         // It is not larger than the budget, which fits.
         let units = u32::try_from(units).unwrap_or(u32::MAX);
         let free = self.free.clone();
@@ -99,6 +111,11 @@ mod tests {
         assert_eq!(refused.0.details.as_ref().unwrap().retry_after_seconds, 1);
         shares.clear();
         assert_eq!(budget.used(), 0);
+        // The exception has all of it, and nothing else is under way.
+        let all = budget.reserve_all(100 * UNIT).await.unwrap();
+        assert_eq!(budget.used(), 8 * UNIT);
+        assert_eq!(budget.reserve_all(1).await.unwrap_err().code(), 429);
+        drop(all);
         drop(budget.reserve(1).await.unwrap());
     }
 }

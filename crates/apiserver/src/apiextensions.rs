@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use allot_schema::definition;
 use allot_store::{Entry, Error as StoreError, Expect, ListOptions, Write};
-use serde_json::{Value, json};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
 use crate::error::Result;
 use crate::object::{self, meta, metadata_mut, strings};
@@ -62,9 +63,61 @@ pub async fn start(core: Arc<ServerState>) -> Result<()> {
 
 #[derive(Default)]
 struct State {
-    /// The compiled CRDs by key, with the generation and status that they were compiled from.
-    compiled: HashMap<String, (Value, Arc<Resource>)>,
+    /// The CRDs as they were read last, by key.
+    known: HashMap<Arc<str>, Definition>,
+    /// The compiled CRDs by key, with what they were compiled from.
+    compiled: HashMap<Arc<str>, (Basis, Arc<Resource>)>,
     instances: Instances,
+}
+
+/// A CRD as it is stored.
+struct Definition {
+    entry: Arc<Entry>,
+    /// The CRD without its versions and annotations. These have the schemas, which are read where they are needed only:
+    /// there can be thousands of large ones.
+    head: Value,
+    /// The digest of its `spec`.
+    spec: [u8; 32],
+}
+
+/// What a CRD is compiled from.
+#[derive(PartialEq)]
+struct Basis {
+    /// The digest of `spec`.
+    spec: [u8; 32],
+    names: Value,
+    terminating: bool,
+}
+
+impl Definition {
+    fn read(entry: Arc<Entry>) -> Option<Self> {
+        let mut head: Value = serde_json::from_slice(&entry.value).ok()?;
+        let spec = Sha256::digest(head["spec"].to_string()).into();
+        for (part, large) in [("spec", "versions"), ("metadata", "annotations")] {
+            if let Some(fields) = head.get_mut(part).and_then(Value::as_object_mut) {
+                fields.remove(large);
+            }
+        }
+        Some(Definition { entry, head, spec })
+    }
+
+    /// All of it, with the status of the head.
+    fn whole(&self) -> Value {
+        // What the store holds was written by this server as JSON.
+        let mut whole: Value = serde_json::from_slice(&self.entry.value).unwrap_or_default();
+        if let Some(status) = self.head.get("status") {
+            whole["status"] = status.clone();
+        }
+        whole
+    }
+
+    fn basis(&self) -> Basis {
+        Basis {
+            spec: self.spec,
+            names: self.head["status"]["acceptedNames"].clone(),
+            terminating: definition::is_true(&self.head, "Terminating"),
+        }
+    }
 }
 
 /// The collections of CRDs whose objects are being deleted.
@@ -97,16 +150,17 @@ impl State {
             .backend
             .list(COLLECTION, ListOptions::default())
             .await?;
-        let mut entries: Vec<(Arc<Entry>, Value)> = Vec::new();
+        let mut known = std::mem::take(&mut self.known);
+        let mut entries: Vec<Definition> = Vec::new();
         for entry in page.entries {
-            if let Ok(value) = serde_json::from_slice(&entry.value) {
-                entries.push((entry, value));
-            }
+            let same = known.remove(&entry.key);
+            let same = same.filter(|it| it.entry.revision == entry.revision);
+            entries.extend(same.or_else(|| Definition::read(entry)));
         }
         self.instances.0.clear();
         let mut accepted = Vec::new();
         for index in 0..entries.len() {
-            let value = &entries[index].1;
+            let value = &entries[index].head;
             let is_accepted = value["spec"]["names"] == value["status"]["acceptedNames"]
                 && definition::is_true(value, "Established");
             if is_accepted || is_deleted(value) {
@@ -117,11 +171,11 @@ impl State {
             let others = others.filter(|(other, _)| *other != index);
             definition::accept_names(
                 &mut new,
-                others.map(|(_, (_, value))| value),
+                others.map(|(_, other)| &other.head),
                 &object::now(),
             );
             if new != *value {
-                let before = std::mem::replace(&mut entries[index].1, new);
+                let before = std::mem::replace(&mut entries[index].head, new);
                 accepted.push((index, before));
             }
         }
@@ -130,8 +184,10 @@ impl State {
         self.publish(core, &entries);
         let mut is_current = true;
         for (index, before) in accepted {
-            let (entry, new) = &entries[index];
-            let draft = own_objects::status_draft(&core.registry.load(), GROUP, PLURAL, entry, new);
+            let Definition { entry, .. } = &entries[index];
+            let new = entries[index].whole();
+            let draft =
+                own_objects::status_draft(&core.registry.load(), GROUP, PLURAL, entry, &new);
             let write = Write::put(
                 COLLECTION,
                 &*entry.key,
@@ -141,10 +197,10 @@ impl State {
             // Objects of a CRD that is not served cannot be deleted, so deletions depend on this write.
             .frees(true);
             match core.backend.commit(write).await {
-                Ok(written) => entries[index].0 = written,
+                Ok(written) => entries[index].entry = written,
                 // The CRD was changed concurrently; the watch reports the change.
                 Err(StoreError::Conflict(_) | StoreError::NotFound) => {
-                    entries[index].1 = before;
+                    entries[index].head = before;
                     is_current = false;
                 }
                 Err(error) => return Err(error.into()),
@@ -153,26 +209,27 @@ impl State {
         if !is_current {
             self.publish(core, &entries);
         }
-        for (entry, value) in entries.iter().filter(|(_, value)| is_deleted(value)) {
-            self.finish(core, entry, value).await?;
+        for definition in entries.iter().filter(|it| is_deleted(&it.head)) {
+            self.finish(core, definition).await?;
         }
+        let by_key = |it: Definition| (it.entry.key.clone(), it);
+        self.known = entries.into_iter().map(by_key).collect();
         crate::apiservices::sync(core).await
     }
 
     /// Adds the established resources to the registry and removes all other custom resources.
-    fn publish(&mut self, core: &ServerState, definitions: &[(Arc<Entry>, Value)]) {
+    fn publish(&mut self, core: &ServerState, definitions: &[Definition]) {
         let mut current = HashMap::new();
-        let established = |(_, value): &&(_, Value)| definition::is_true(value, "Established");
-        for (entry, value) in definitions.iter().filter(established) {
-            let key = entry.key.to_string();
-            let terminating = definition::is_true(value, "Terminating");
-            let basis = json!([value["spec"], value["status"]["acceptedNames"], terminating]);
+        let established = |it: &&Definition| definition::is_true(&it.head, "Established");
+        for definition in definitions.iter().filter(established) {
+            let (key, basis) = (definition.entry.key.clone(), definition.basis());
             let made = match self.compiled.remove(&key) {
                 Some((before, made)) if before == basis => made,
                 before => {
-                    let mut new = of_definition(value, crate::conversion::webhook_of(value));
+                    let value = definition.whole();
+                    let mut new = of_definition(&value, crate::conversion::webhook_of(&value));
                     if let Some((served, made)) = before {
-                        let same = (0..2).all(|part| served[part] == basis[part]);
+                        let same = served.spec == basis.spec && served.names == basis.names;
                         if same && let (Some(new), Some(old)) = (&mut new.custom, &made.custom) {
                             // The value is not shared yet.
                             if let Some(new) = Arc::get_mut(new) {
@@ -211,12 +268,10 @@ impl State {
     }
 
     /// Deletes the objects of a CRD that is being deleted, then removes the CRD's finalizer.
-    async fn finish(
-        &mut self,
-        core: &Arc<ServerState>,
-        entry: &Entry,
-        value: &Value,
-    ) -> Result<()> {
+    async fn finish(&mut self, core: &Arc<ServerState>, definition: &Definition) -> Result<()> {
+        let Definition {
+            entry, head: value, ..
+        } = definition;
         let finalizers = strings(&value["metadata"]["finalizers"]);
         if !finalizers
             .iter()
@@ -234,7 +289,7 @@ impl State {
             self.instances.0.push(collection.to_string());
             return Ok(());
         }
-        let mut new = value.clone();
+        let mut new = definition.whole();
         let message = "removed all instances";
         definition::set_condition(
             &mut new,
@@ -324,4 +379,40 @@ async fn delete_all(core: &ServerState, collection: &str) -> Result<usize> {
         }
     }
     Ok(left)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// All schemas were kept as trees, a hundred times as large as their text, to compare them with the next state.
+    #[test]
+    fn regression_schemas_are_not_kept_as_trees() {
+        let definition = |note: &str, served: bool| {
+            let schema = json!({"openAPIV3Schema": {"type": "object", "description": note}});
+            let version =
+                json!({"name": "v1", "served": served, "storage": true, "schema": schema});
+            let names = json!({"plural": "things", "kind": "Thing"});
+            let object = json!({
+                "spec": {"group": "g", "names": names, "versions": [version]}, "status": {"acceptedNames": names},
+            });
+            let bytes = object.to_string().into_bytes();
+            let entry = Arc::new(Entry::new("things.g".into(), 1, bytes.into()));
+            (Definition::read(entry).unwrap(), object)
+        };
+        let (mut known, object) = definition("a", true);
+        assert_eq!(
+            known.head["spec"],
+            json!({"group": "g", "names": object["spec"]["names"]})
+        );
+        assert_eq!(known.whole(), object);
+        assert!(known.basis() == definition("a", true).0.basis());
+        assert!(known.basis() != definition("b", true).0.basis());
+        assert!(known.basis() != definition("a", false).0.basis());
+        known.head["status"]["acceptedNames"]["kind"] = "Other".into();
+        assert_eq!(known.whole()["status"]["acceptedNames"]["kind"], "Other");
+        assert!(known.basis() != definition("a", true).0.basis());
+    }
 }

@@ -30,9 +30,7 @@ pub(crate) async fn sync(core: &ServerState) -> Result<()> {
         .filter(|group| *group != "apiregistration.k8s.io")
     {
         for version in versions(&registry, group) {
-            let custom = is_custom(&registry, group, &version);
-            let name = format!("{version}.{group}");
-            wanted.insert(name.clone(), local(&name, group, &version, custom));
+            wanted.insert(format!("{version}.{group}"), (group, version));
         }
     }
     let known = core
@@ -55,7 +53,9 @@ pub(crate) async fn sync(core: &ServerState) -> Result<()> {
             }
         }
     }
-    let missing = wanted.into_iter().map(|(name, object)| {
+    let missing = wanted.into_iter().map(|(name, (group, version))| {
+        let custom = is_custom(&registry, group, &version);
+        let object = local(&name, group, &version, custom);
         ensure(
             &*core.backend,
             COLLECTION,
@@ -70,9 +70,9 @@ pub(crate) async fn sync(core: &ServerState) -> Result<()> {
 
 /// Whether a group version is one of CRDs. None has both: those of built-in kinds have nothing else.
 fn is_custom(registry: &Registry, group: &str, version: &str) -> bool {
-    registry.iter().any(|resource| {
+    registry.of_group(group).any(|resource| {
         let served = resource.version(version).is_some_and(|it| it.served);
-        resource.group == group && resource.custom.is_some() && served
+        resource.custom.is_some() && served
     })
 }
 

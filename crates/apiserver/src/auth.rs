@@ -4,6 +4,7 @@ mod abac;
 pub(crate) mod answer_cache;
 mod authenticate;
 mod authorize;
+mod bootstrap_token;
 pub(crate) mod certificate;
 pub(crate) mod cover;
 pub(crate) mod credential;
@@ -17,6 +18,7 @@ pub mod policy;
 pub(crate) mod rules;
 mod secret_token;
 mod token;
+pub(crate) mod token_use;
 mod token_webhook;
 mod webhook;
 

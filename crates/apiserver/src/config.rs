@@ -42,6 +42,8 @@ pub struct Config {
     pub token_issuers: Vec<Arc<TokenIssuer>>,
     /// The webhook that authenticates bearer tokens which the server does not know.
     pub token_webhook: Option<TokenWebhook>,
+    /// Whether the tokens in secrets of type `bootstrap.kubernetes.io/token` prove an identity.
+    pub bootstrap_tokens: bool,
     /// Which requests without credentials get the identity `system:anonymous` instead of 401.
     pub anonymous: Anonymous,
     /// Authorization modes in order.
@@ -109,6 +111,7 @@ impl Default for Config {
             tokens: BTreeMap::new(),
             token_issuers: Vec::new(),
             token_webhook: None,
+            bootstrap_tokens: false,
             anonymous: Anonymous::Everywhere,
             authorization: vec![AuthorizationMode::Node, AuthorizationMode::Rbac],
             enabled_admission: Vec::new(),

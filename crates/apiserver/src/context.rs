@@ -66,7 +66,11 @@ impl Core {
         let streams = Shares::new(streams_of(config.limits.max_connections));
         let backend = dynamic::watched(backend, Arc::clone(&dynamic), Arc::clone(&flow.changes));
         Core {
-            authenticator: Authenticator::new(&config, metrics.authentication.clone()),
+            authenticator: Authenticator::new(
+                &config,
+                metrics.authentication.clone(),
+                metrics.token_uses.clone(),
+            ),
             impersonation: Impersonation::default(),
             admission: Admission {
                 authorizer: Authorizer::new(&config, metrics.authorization.clone()),

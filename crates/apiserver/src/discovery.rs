@@ -75,11 +75,10 @@ pub fn answer(core: &ServerState, request: &Incoming) -> Result<Response<Body>> 
             json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
         }
         ["apis", name] if !name.is_empty() => {
-            let all = merged::groups(core, &registry);
-            let Some(found) = all.iter().find(|it| it.name == *name) else {
+            let Some(found) = merged::group(core, &registry, name) else {
                 return Ok(nothing());
             };
-            let mut value = group(found);
+            let mut value = group(&found);
             value["kind"] = "APIGroup".into();
             value["apiVersion"] = "v1".into();
             value
@@ -103,8 +102,8 @@ fn nothing() -> Response<Body> {
 /// The group exists without any CRD.
 fn is_builtin(registry: &Registry, group: &str) -> bool {
     registry
-        .iter()
-        .any(|resource| resource.custom.is_none() && resource.group == group)
+        .of_group(group)
+        .any(|resource| resource.custom.is_none())
 }
 
 fn paths(core: &ServerState, registry: &Registry) -> Value {
@@ -152,11 +151,10 @@ fn group(group: &Group) -> Value {
 
 fn resource_list(registry: &Registry, in_process: bool, group: &str, version: &str) -> Value {
     let mut resources = Vec::new();
-    let served = registry.iter().filter(|resource| {
-        resource.group == group
-            && resource
-                .version(version)
-                .is_some_and(|version| version.open_to(in_process))
+    let served = registry.of_group(group).filter(|resource| {
+        resource
+            .version(version)
+            .is_some_and(|version| version.open_to(in_process))
     });
     for resource in served {
         resources.push(resource_entry(resource));

@@ -44,7 +44,7 @@ use exempt::Exempt;
 use kinds::Kinds;
 use metrics::{Counted, Metrics};
 use retry::Refused;
-use rules::{Level, Rules, Schema};
+use rules::{Level, LevelKind, Rules, Schema};
 use seats::{Arrival, LevelId, Refusal, Running, Seats, Sender};
 use watches::Watches;
 
@@ -190,9 +190,9 @@ impl FlowControl {
         if let Some(watchers) = watchers {
             counted.watchers.observe(watchers as f64);
         }
-        let width = match level.id {
-            Some(_) => estimate::width(core, watchers, request, level.most_seats),
-            None => Width::ONE,
+        let width = match level.kind {
+            LevelKind::Limited(_) => estimate::width(core, watchers, request, level.most_seats),
+            LevelKind::Exempt(_) => Width::ONE,
         };
         counted.estimated.observe(width.seats as f64);
         let execution = |seats| {
@@ -207,7 +207,7 @@ impl FlowControl {
                 execution: execution(width.seats),
             }));
         }
-        let Some(id) = level.id else {
+        let LevelKind::Limited(id) = level.kind else {
             return Ok(Seat::Free);
         };
         match self.seat(id, request, schema, level, counted, width).await {
@@ -390,7 +390,10 @@ impl FlowControl {
         self.kinds.set_limits(executing, waiting);
         let known = std::mem::take(&mut state.exempt);
         let exempt = rules.levels.iter().map(|level| {
-            let spec = level.exempt.clone()?;
+            let LevelKind::Exempt(spec) = &level.kind else {
+                return None;
+            };
+            let spec = spec.clone();
             let exempt = match known.get(&level.name) {
                 Some(known) => known.clone(),
                 None => Exempt::new(spec.clone(), self.now()),

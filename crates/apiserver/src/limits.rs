@@ -34,8 +34,21 @@ pub const DISCARDS: usize = 64;
 pub const SLOW_UPLOADS: usize = 256;
 /// How long requests that are under way get when the server stops.
 pub const DRAIN: Duration = Duration::from_secs(10);
-/// Memory for a JSON document as a tree, per byte of the document: for the limit of concurrent decoding.
-pub const TREE_FACTOR: usize = 8;
+/// Memory for a document as a tree, per byte of the document.
+pub(crate) const TREE_FACTOR: usize = 8;
+/// What is needed beside that for each object, list and member in it.
+const TREE_NODE: usize = 1 << 10;
+
+/// Memory that a document takes as a tree while it is a request's object, roughly: for the limit of concurrent decoding.
+///
+/// What takes most is not text. A million elements `{}` of a list, with the fields that their type gives them, take more than
+/// a gigabyte. Objects, lists and members are counted by the characters that begin them in JSON and YAML. In protobuf they
+/// begin with their length, which is a small byte where there are many of them.
+pub(crate) fn tree_size(document: &[u8]) -> usize {
+    let begins = |byte: &&u8| matches!(byte, b'{' | b'[' | b':' | 0..=31);
+    let nodes = document.iter().filter(begins).count();
+    document.len() * TREE_FACTOR + nodes * TREE_NODE
+}
 
 /// Limits that flags can change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -212,6 +225,34 @@ mod tests {
         let work = super::until(deadline, endless);
         let ended: Result<(), _> = tokio::time::timeout_at(deadline, work).await;
         assert!(ended.is_err());
+    }
+
+    /// A body of three megabytes counted for 24 megabytes, and could take 1.4 gigabytes.
+    #[test]
+    fn regression_bodies_count_by_what_is_in_them() {
+        const MIB: usize = 1 << 20;
+        for (of, document, least, most) in [
+            ("a text", "x".repeat(MIB), 8, 8),
+            (
+                "a text of lines",
+                "twenty characters...\n".repeat(MIB / 21),
+                50,
+                70,
+            ),
+            ("empty objects", "{},".repeat(MIB / 3), 300, 400),
+            ("lists of a number", "[0],".repeat(MIB / 4), 200, 300),
+            ("members", "\"a\":0,".repeat(MIB / 6), 150, 200),
+            ("elements of YAML", "- a:\n".repeat(MIB / 5), 350, 450),
+            (
+                "messages of protobuf",
+                "\x0a\x02\x08\x01".repeat(MIB / 4),
+                200,
+                1100,
+            ),
+        ] {
+            let size = super::tree_size(document.as_bytes()) / MIB;
+            assert!((least..=most).contains(&size), "{of}: {size} MiB");
+        }
     }
 
     #[test]

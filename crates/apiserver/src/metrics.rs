@@ -50,6 +50,8 @@ pub struct Metrics {
     pub slis: Slis,
     /// Metrics of authentication.
     pub authentication: crate::auth::oidc::metrics::Metrics,
+    /// Metrics of the tokens of service accounts.
+    pub token_uses: crate::auth::token_use::Metrics,
     /// Metrics of authorization.
     pub authorization: crate::auth::metrics::Metrics,
     /// Metrics of pod security.
@@ -183,6 +185,7 @@ impl Metrics {
             slis: Slis::default(),
             flow: crate::flow::metrics::Metrics::register(&mut registry),
             authentication: crate::auth::oidc::metrics::Metrics::register(&mut registry, server),
+            token_uses: crate::auth::token_use::Metrics::register(&mut registry),
             authorization: crate::auth::metrics::Metrics::register(&mut registry),
             pod_security: crate::admission::security::metrics::Metrics::register(&mut registry),
             authentication_reloads: Reloads::register(&mut registry, "authentication", server),

@@ -143,6 +143,11 @@ impl Cache {
         }
         let made = Arc::new(in_place(|| Hashes::of(registry)));
         *self.hashes.lock() = (Arc::downgrade(registry), made.clone());
+        // Documents of definitions that are there no longer, and those of extensions, which are made again.
+        self.documents.lock().retain(|key, _| {
+            let name = key.split(' ').next().unwrap_or_default();
+            name == "v2" || made.parts.contains_key(name)
+        });
         made
     }
 

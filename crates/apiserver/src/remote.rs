@@ -70,27 +70,31 @@ pub(crate) fn in_go(error: &io::Error) -> String {
 /// # Errors
 /// Go's text for certificates that cannot be read.
 pub(crate) fn tls(bundle: &[u8], own: Option<&Identity>) -> Result<Arc<ClientConfig>, String> {
-    static SYSTEM: LazyLock<Vec<u8>> = LazyLock::new(|| {
-        let chosen = std::env::var("SSL_CERT_FILE").ok();
-        let places = chosen.iter().map(String::as_str).chain(TRUSTED);
-        places
-            .filter_map(|place| std::fs::read(place).ok())
-            .next()
-            .unwrap_or_default()
-    });
-    let trusted = if bundle.is_empty() { &SYSTEM } else { bundle };
-    let certificates = CertificateDer::pem_slice_iter(trusted).filter_map(Result::ok);
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let trust = match Trust::of(certificates, provider.clone()) {
-        Some(trust) => trust,
-        None if bundle.is_empty() => Trust::new(Roots::default(), provider.clone()),
-        None => {
-            return Err(
-                "unable to load root certificates: unable to parse bytes as PEM block".to_owned(),
-            );
-        }
+    let trust = match bundle {
+        [] => SYSTEM.clone(),
+        bundle => Arc::new(trust(bundle, &provider).ok_or_else(|| {
+            "unable to load root certificates: unable to parse bytes as PEM block".to_owned()
+        })?),
     };
-    client(provider, Arc::new(trust), own.map(pem))
+    client(provider, trust, own.map(pem))
+}
+
+/// The certificates that the system trusts. There are more than a hundred, and thousands of services may name none of their
+/// own.
+static SYSTEM: LazyLock<Arc<Trust>> = LazyLock::new(|| {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let chosen = std::env::var("SSL_CERT_FILE").ok();
+    let mut places = chosen.iter().map(String::as_str).chain(TRUSTED);
+    let found = places.find_map(|place| std::fs::read(place).ok());
+    let trusted = trust(&found.unwrap_or_default(), &provider);
+    Arc::new(trusted.unwrap_or_else(|| Trust::new(Roots::default(), provider)))
+});
+
+/// The certificates in PEM; `None` if there are none.
+fn trust(bundle: &[u8], provider: &Arc<CryptoProvider>) -> Option<Trust> {
+    let certificates = CertificateDer::pem_slice_iter(bundle).filter_map(Result::ok);
+    Trust::of(certificates, provider.clone())
 }
 
 /// A TLS client that takes any certificate.

@@ -10,6 +10,7 @@ use http::Response;
 use serde_json::{Value, json};
 
 use crate::auth::rules::Rights;
+use crate::auth::token_use::TokenUse;
 use crate::auth::{AuthorizerAttributes, Refused, Scope};
 use crate::body::Body;
 use crate::context::Call;
@@ -286,37 +287,35 @@ async fn token(call: &Call<'_>, review: &Value) -> Result<Value> {
         ));
     }
     let audiences = strings(&review["spec"]["audiences"]);
-    Ok(
-        match call
-            .core
-            .authenticator
-            .token(call.core, token, &audiences)
-            .await
-        {
-            Ok((user, matching)) => {
-                let mut status = json!({"authenticated": true, "user": user_info(&user)});
-                if !matching.is_empty() {
-                    status["audiences"] = matching.into();
-                }
-                status
+    let mut told = TokenUse::default();
+    let core = call.core;
+    let judged = core.authenticator.token(core, token, &audiences, &mut told);
+    let judged = judged.await;
+    told.tell(call.request);
+    Ok(match judged {
+        Ok((user, matching)) => {
+            let mut status = json!({"authenticated": true, "user": user_info(&user)});
+            if !matching.is_empty() {
+                status["audiences"] = matching.into();
             }
-            // Upstream calls two authenticators, the first of which does not support such tokens; equal errors are
-            // merged.
-            Err(Refused {
-                own,
-                issuer,
-                webhook,
-            }) => {
-                let mut errors = vec![UNKNOWN_TOKEN];
-                for error in [own.as_str(), issuer.as_str(), webhook.as_str()] {
-                    if !error.is_empty() && !errors.contains(&error) {
-                        errors.push(error);
-                    }
+            status
+        }
+        // Upstream calls two authenticators, the first of which does not support such tokens; equal errors are
+        // merged.
+        Err(Refused {
+            own,
+            issuer,
+            webhook,
+        }) => {
+            let mut errors = vec![UNKNOWN_TOKEN];
+            for error in [own.as_str(), issuer.as_str(), webhook.as_str()] {
+                if !error.is_empty() && !errors.contains(&error) {
+                    errors.push(error);
                 }
-                json!({"user": {}, "error": joined(&errors)})
             }
-        },
-    )
+            json!({"user": {}, "error": joined(&errors)})
+        }
+    })
 }
 
 fn user_info(user: &User) -> Value {

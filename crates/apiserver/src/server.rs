@@ -12,6 +12,7 @@ use http_body::Body as HttpBody;
 use tokio::time::Instant;
 
 use crate::audit::RequestAudit;
+use crate::auth::token_use::TokenUse;
 use crate::auth::{authorizer_attributes, certificate, credential, selected, undecided};
 use crate::body::{Body, text_response};
 use crate::config::Config;
@@ -20,7 +21,7 @@ use crate::context::Core;
 use crate::error::{ApiError, Result};
 use crate::flow::{Classified, Seat, is_mutating};
 use crate::identity::User;
-use crate::limits::{CHUNK, TREE_FACTOR, let_work_end, timed_out, until};
+use crate::limits::{CHUNK, let_work_end, timed_out, tree_size, until};
 use crate::request::{Annotations, Incoming, Query, RequestInfo, Warnings, is_long_running};
 use crate::shares::owner;
 use crate::upload::Upload;
@@ -237,7 +238,9 @@ impl Server {
             seat,
             audit,
         } = &mut *exchange;
-        let (user, refused) = match authenticated(core, request, user, *distrusted).await {
+        let mut told = TokenUse::default();
+        let proven = authenticated(core, request, user, *distrusted, &mut told).await;
+        let (user, refused) = match proven {
             Ok(user) => (user, None),
             Err(error) => (User::default(), Some(error)),
         };
@@ -252,6 +255,7 @@ impl Server {
                 request.annotations.begin(trail.has_bodies());
             }
         }
+        told.tell(request);
         if let Some(error) = refused {
             return Err(error);
         }
@@ -308,7 +312,7 @@ impl Server {
         }
         let _share = match body.len() {
             0..=CHUNK => None,
-            size => Some(core.decoding.reserve(size * TREE_FACTOR).await?),
+            _ => Some(core.decoding.reserve_all(tree_size(&body)).await?),
         };
         let large = body.len() > CHUNK;
         let answer = rest::dispatch(core, request, body);
@@ -345,6 +349,7 @@ async fn authenticated(
     request: &mut Incoming,
     user: Option<User>,
     distrusted: bool,
+    told: &mut TokenUse,
 ) -> Result<User> {
     match user {
         Some(user) => Ok(user),
@@ -354,7 +359,7 @@ async fn authenticated(
         }
         None => {
             core.authenticator
-                .authenticate(core, &request.info.path, &mut request.headers)
+                .authenticate(core, &request.info.path, &mut request.headers, told)
                 .await
         }
     }

@@ -11,7 +11,10 @@ use allot_model::validate::meta as meta_rules;
 use allot_schema::decode::DecodeError;
 use allot_schema::{Node, definition, rules::Rules, structural, structural::Structural};
 use allot_store::{Backend, Entry};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use futures::future::BoxFuture;
+use ring::digest::{SHA256, digest};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -72,8 +75,10 @@ struct CustomVersion {
     rules: Option<Rules>,
     status: bool,
     scale: Option<Scale>,
-    /// The schema as written, for documents.
-    source: Value,
+    /// The schema as written, for documents. As text it takes a fraction of the memory.
+    source: Box<str>,
+    /// See [`CustomResource::schema_digest`].
+    digest: String,
     columns: Vec<column::CustomColumn>,
     selectable: Vec<String>,
 }
@@ -106,15 +111,18 @@ impl CustomResource {
         let versions = definition::versions(object)
             .iter()
             .map(|version| {
-                let schema = Structural::from_json(&version["schema"]["openAPIV3Schema"]);
+                let source = &version["schema"]["openAPIV3Schema"];
+                let schema = Structural::from_json(source);
+                let source = source.to_string();
                 CustomVersion {
+                    digest: BASE64.encode(digest(&SHA256, source.as_bytes())),
                     mark: MARKS.fetch_add(1, Ordering::Relaxed),
                     rules: Rules::compile(&schema),
                     name: text(version, "name").to_owned(),
                     schema,
                     status: version["subresources"]["status"].is_object(),
                     scale: Scale::of(&version["subresources"]["scale"]),
-                    source: version["schema"]["openAPIV3Schema"].clone(),
+                    source: source.into(),
                     columns: column::columns(&version["additionalPrinterColumns"]),
                     selectable: version["selectableFields"]
                         .as_array()
@@ -195,9 +203,16 @@ impl CustomResource {
     }
 
     /// The schema of a version as the definition has it.
-    pub fn schema(&self, version: &str) -> &Value {
-        self.version(version)
-            .map_or(&Value::Null, |version| &version.source)
+    pub fn schema(&self, version: &str) -> Value {
+        let found = self.version(version);
+        let read = |version: &CustomVersion| serde_json::from_str(&version.source).ok();
+        found.and_then(read).unwrap_or_default()
+    }
+
+    /// A digest of the schema of a version, which changes when the schema does: what depends on the schemas of all
+    /// definitions need not read them.
+    pub fn schema_digest(&self, version: &str) -> &str {
+        self.version(version).map_or("", |version| &version.digest)
     }
 
     /// The columns of a table in a version.

@@ -230,10 +230,11 @@ impl Registry {
             return;
         }
         for version in &mut resource.versions {
-            let of_group = self.resources.range((group.clone(), String::new())..);
-            let mut of_group = of_group.take_while(|((other, _), _)| *other == group);
             let serves = |it: &Resource| it.version(&version.name).is_some_and(|it| it.served);
-            if of_group.any(|(_, it)| it.custom.is_none() && serves(it)) {
+            if self
+                .of_group(&group)
+                .any(|it| it.custom.is_none() && serves(it))
+            {
                 version.served = false;
             }
         }
@@ -294,13 +295,20 @@ impl Registry {
         self.resources.values()
     }
 
+    /// The resources of a group in the order of their plurals. What is asked for each of many groups looks at no others.
+    pub fn of_group<'a>(&'a self, group: &'a str) -> impl Iterator<Item = &'a Arc<Resource>> {
+        self.resources
+            .range((group.to_owned(), String::new())..)
+            .map(|(_, resource)| resource)
+            .take_while(move |resource| resource.group == group)
+    }
+
     /// The group and version has a resource that the client can reach; the client may be a component of this process.
     pub fn has_version(&self, in_process: bool, group: &str, version: &str) -> bool {
-        self.iter().any(|resource| {
-            resource.group == group
-                && resource
-                    .version(version)
-                    .is_some_and(|it| it.open_to(in_process))
+        self.of_group(group).any(|resource| {
+            resource
+                .version(version)
+                .is_some_and(|it| it.open_to(in_process))
         })
     }
 }

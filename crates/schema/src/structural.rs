@@ -2,8 +2,6 @@
 //!
 //! One compiled tree serves validation, defaulting, pruning, server-side apply and the published documents.
 
-use std::collections::BTreeMap;
-
 use serde_json::Value;
 
 mod coerce;
@@ -13,6 +11,7 @@ mod embedded;
 mod format;
 mod lists;
 mod patterns;
+mod properties;
 mod prune;
 mod validate;
 
@@ -26,6 +25,7 @@ pub use default::{default, prune_nulls};
 pub(crate) use embedded::validate_object;
 pub use embedded::{MetaRule, validate_embedded};
 pub use lists::validate_lists;
+pub use properties::Properties;
 pub use prune::{prune, prune_value};
 pub use validate::{validate, validate_default, validate_update};
 
@@ -39,7 +39,7 @@ pub struct Structural {
     /// Null is a value.
     pub nullable: bool,
     /// The declared fields.
-    pub properties: BTreeMap<String, Structural>,
+    pub properties: Properties,
     /// The schema of all other keys.
     pub additional: Additional,
     /// The schema of list elements.

@@ -34,6 +34,17 @@ pub struct Args {
     /// How long an answer of the webhook is kept
     #[arg(long, value_name = "DURATION", default_value = "2m0s")]
     authentication_token_webhook_cache_ttl: String,
+    /// Tokens in secrets of type bootstrap.kubernetes.io/token in the namespace kube-system prove an identity
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = false,
+        default_missing_value = "true",
+        action = clap::ArgAction::Set
+    )]
+    pub(super) enable_bootstrap_token_auth: bool,
     #[command(flatten)]
     issuer: issuer::Args,
 }
@@ -71,6 +82,8 @@ impl Args {
                 self.authentication_token_webhook_cache_ttl.clone(),
             ),
         ];
+        let bootstrap = self.enable_bootstrap_token_auth.to_string();
+        shown.push(("enable-bootstrap-token-auth", bootstrap));
         shown.extend(self.issuer.shown());
         shown
     }

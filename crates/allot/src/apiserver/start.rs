@@ -211,6 +211,7 @@ fn config(args: &Args) -> anyhow::Result<Config> {
     Ok(Config {
         tokens,
         token_webhook: args.authentication.webhook()?,
+        bootstrap_tokens: args.authentication.enable_bootstrap_token_auth,
         host_name: allot_election::host_name().to_owned(),
         runtime_config: RuntimeConfig::parse(&args.runtime_config.join(","))
             .map_err(|error| anyhow::anyhow!("--runtime-config: {error}"))?,

@@ -8,14 +8,16 @@ use allot_apimachinery::quote::quote;
 use http::HeaderMap;
 use serde_json::Value;
 
+use super::bootstrap_token;
 use super::credential;
 use super::oidc::{self, Issuers};
 use super::secret_token;
 use super::token::{Bound, LEEWAY, Signer, TokenError};
+use super::token_use::{self, TokenUse};
 use super::token_webhook::TokenWebhook;
 use crate::config::{Anonymous, Config, TokenIssuer};
 use crate::error::{ApiError, Result};
-use crate::identity::{SERVICE_ACCOUNT_PREFIX, SERVICE_ACCOUNTS, User};
+use crate::identity::{SERVICE_ACCOUNTS, User};
 use crate::object::meta;
 use crate::state::ServerState;
 use crate::webhook::excerpt;
@@ -27,8 +29,10 @@ pub struct Authenticator {
     tokens: BTreeMap<String, User>,
     anonymous: Anonymous,
     signer: Result<Signer, TokenError>,
+    bootstrap_tokens: bool,
     issuers: Issuers,
     webhook: Option<Result<TokenWebhook, String>>,
+    uses: token_use::Metrics,
 }
 
 /// Why a token proves no identity, for a token review.
@@ -44,13 +48,15 @@ pub struct Refused {
 
 impl Authenticator {
     /// With the options of the server. Needs a runtime of tokio if there are issuers of tokens.
-    pub fn new(config: &Config, metrics: oidc::metrics::Metrics) -> Self {
+    pub fn new(config: &Config, metrics: oidc::metrics::Metrics, uses: token_use::Metrics) -> Self {
         Authenticator {
             tokens: config.tokens.clone(),
             anonymous: config.anonymous.clone(),
             signer: Signer::new(&config.account_tokens),
+            bootstrap_tokens: config.bootstrap_tokens,
             issuers: Issuers::new(&config.token_issuers, metrics),
             webhook: config.token_webhook.as_ref().map(TokenWebhook::new),
+            uses,
         }
     }
 
@@ -65,20 +71,22 @@ impl Authenticator {
     }
 
     /// The identity of the credentials in the headers of a request for a path. A token in a WebSocket subprotocol is removed from them.
+    /// `told` gets what is told about the use of the token, also of a refused one.
     ///
     /// # Errors
     /// 401 for a wrong token, and without any where anonymous requests are not allowed.
-    pub async fn authenticate(
+    pub(crate) async fn authenticate(
         &self,
         core: &ServerState,
         path: &str,
         headers: &mut HeaderMap,
+        told: &mut TokenUse,
     ) -> Result<User> {
         let unauthorized = || ApiError::from(Status::unauthorized("Unauthorized"));
         match credential::bearer(headers).map_err(|_| unauthorized())? {
             Some(token) => {
                 let (user, audiences) = self
-                    .token(core, &token, &[])
+                    .token(core, &token, &[], told)
                     .await
                     .map_err(|_| unauthorized())?;
                 tracing::trace!(user = user.name, ?audiences, "authenticated");
@@ -112,16 +120,20 @@ impl Authenticator {
     ///
     /// # Errors
     /// Texts for a token review.
-    pub async fn token(
+    pub(crate) async fn token(
         &self,
         core: &ServerState,
         token: &str,
         audiences: &[String],
+        told: &mut TokenUse,
     ) -> Result<(User, Vec<String>), Refused> {
-        let own = match self.own_token(core, token, audiences).await {
+        let own = match self.own_token(core, token, audiences, told).await {
             Ok(identity) => return Ok(identity),
             Err(why) => why,
         };
+        if let Some(identity) = self.bootstrap_token(core, token, audiences).await {
+            return Ok(identity);
+        }
         let issuer = match self.issued_token(token, audiences).await {
             Some(Ok(identity)) => return Ok(identity),
             Some(Err(why)) => excerpt(&why).to_owned(),
@@ -158,16 +170,39 @@ impl Authenticator {
         token: &str,
         audiences: &[String],
     ) -> Option<Result<(User, Vec<String>), String>> {
+        let matching = self.matching(audiences)?;
+        let identity = self.issuers.identity(token).await?;
+        Some(identity.map(|user| (user, matching)))
+    }
+
+    /// The identity behind a bootstrap token. It has no audience: it is for this server.
+    async fn bootstrap_token(
+        &self,
+        core: &ServerState,
+        token: &str,
+        audiences: &[String],
+    ) -> Option<(User, Vec<String>)> {
+        if !self.bootstrap_tokens {
+            return None;
+        }
+        let matching = self.matching(audiences)?;
+        match bootstrap_token::identity(core, token).await {
+            Ok(user) => Some((user?, matching)),
+            Err(error) => {
+                tracing::warn!(?error, "a bootstrap token cannot be checked");
+                None
+            }
+        }
+    }
+
+    /// The audiences that this server has of those that the caller accepts, all if it names none; `None` if there are none.
+    fn matching(&self, audiences: &[String]) -> Option<Vec<String>> {
         let own = self.signer.as_ref().ok()?.options().audiences();
         let mut matching = own.to_vec();
         if !audiences.is_empty() {
             matching.retain(|it| audiences.contains(it));
         }
-        if matching.is_empty() {
-            return None;
-        }
-        let identity = self.issuers.identity(token).await?;
-        Some(identity.map(|user| (user, matching)))
+        (!matching.is_empty()).then_some(matching)
     }
 
     async fn own_token(
@@ -175,6 +210,7 @@ impl Authenticator {
         core: &ServerState,
         token: &str,
         audiences: &[String],
+        told: &mut TokenUse,
     ) -> Result<(User, Vec<String>), String> {
         let signer = self.signer.as_ref().map_err(ToString::to_string)?;
         let own = signer.options().audiences();
@@ -213,16 +249,20 @@ impl Authenticator {
             ));
         }
         still_there(core, &bound, now).await?;
-        secret_token::check(core, &bound, token).await?;
+        secret_token::check(core, &bound, token, (&self.uses, told)).await?;
+        if let Some(time) = bound.noted_after {
+            let late = now.saturating_sub(time);
+            self.uses.mounted(told, &bound.subject(), late);
+        }
         Ok((service_account(&bound), matching))
     }
 }
 
 /// The identity of a service account.
 fn service_account(bound: &Bound) -> User {
-    let (name, uid) = &bound.account;
+    let (_, uid) = &bound.account;
     let mut user = User::new(
-        format!("{SERVICE_ACCOUNT_PREFIX}{}:{name}", bound.namespace),
+        bound.subject(),
         [
             SERVICE_ACCOUNTS.to_owned(),
             format!("{SERVICE_ACCOUNTS}:{}", bound.namespace),

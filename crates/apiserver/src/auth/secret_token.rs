@@ -10,12 +10,14 @@ use jiff::ToSpan;
 use jiff::tz::TimeZone;
 
 use super::token::Bound;
+use super::token_use::{Metrics, TokenUse};
 use crate::error::Result;
-use crate::object::{child_mut, meta, text};
+use crate::object::{child_mut, items, meta, text};
 use crate::state::ServerState;
 use crate::{storage, versions};
 
 const SECRETS: &str = "secrets";
+const ACCOUNTS: &str = "serviceaccounts";
 const TYPE: &str = "kubernetes.io/service-account-token";
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
 const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
@@ -29,6 +31,7 @@ pub(super) async fn check(
     core: &ServerState,
     bound: &Bound,
     token: &str,
+    (metrics, told): (&Metrics, &mut TokenUse),
 ) -> std::result::Result<(), String> {
     let Some((name, _)) = bound.secret.as_ref().filter(|_| bound.lasts) else {
         return Ok(());
@@ -55,10 +58,19 @@ pub(super) async fn check(
     if !is_noted && let Err(error) = note_use(core, &key, &today.to_string()).await {
         tracing::debug!(?error, secret = key, "the use of a token is not noted");
     }
+    let (namespace, account) = (&bound.namespace, &bound.account.0);
+    let subject = bound.subject();
     if label(INVALID_SINCE).is_empty() {
+        let key = format!("{namespace}/{account}");
+        let found = core.stored_parts(ACCOUNTS, &key, &["secrets"]).await;
+        let found = found.ok().flatten().unwrap_or_default();
+        let automatic = items(&found["secrets"])
+            .iter()
+            .any(|it| it["name"] == name.as_str());
+        metrics.in_secret(told, &subject, name, automatic);
         return Ok(());
     }
-    let (namespace, account) = (&bound.namespace, &bound.account.0);
+    metrics.invalidated(told, &subject, namespace, name);
     Err(format!(
         "the token in secret {namespace}/{name} for service account {namespace}/{account} has been marked invalid. Use \
         tokens from the TokenRequest API or manually created secret-based tokens, or remove the '{INVALID_SINCE}' label \

@@ -5,6 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
 use crate::config::AccountTokens;
+use crate::identity::SERVICE_ACCOUNT_PREFIX;
 use crate::keys::{TokenKey, VerifyingKey};
 
 /// Seconds by which clocks may differ, and for which what a token is bound to may still be deleted; as upstream.
@@ -67,6 +68,8 @@ pub struct Bound {
     /// A proven token has the longest life that can be requested, as those that the controller of service accounts writes
     /// into secrets.
     pub lasts: bool,
+    /// The time, in seconds since 1970, after which its use is noted.
+    pub noted_after: Option<i64>,
 }
 
 /// How long a token is good, in seconds.
@@ -76,6 +79,14 @@ pub struct Life {
     pub seconds: i64,
     /// Until its use is noted, if that is earlier.
     pub noted_after: Option<i64>,
+}
+
+impl Bound {
+    /// The user name of the account.
+    pub fn subject(&self) -> String {
+        let (name, _) = &self.account;
+        format!("{SERVICE_ACCOUNT_PREFIX}{}:{name}", self.namespace)
+    }
 }
 
 impl Signer {
@@ -128,7 +139,7 @@ impl Signer {
         }
         let claims = json!({
             "iss": self.options.issuer(), "aud": bound.audiences, "iat": now, "nbf": now, "exp": now + life.seconds,
-            "jti": bound.id, "sub": format!("system:serviceaccount:{}:{}", bound.namespace, bound.account.0),
+            "jti": bound.id, "sub": bound.subject(),
             "kubernetes.io": private,
         });
         let public = self.key.public();
@@ -194,6 +205,7 @@ impl Signer {
             audiences,
             id: text(&parsed["jti"]),
             lasts: life >= longest.min(LONGEST_SECONDS),
+            noted_after: private["warnafter"].as_i64().filter(|time| *time != 0),
         })
     }
 

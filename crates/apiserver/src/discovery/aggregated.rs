@@ -79,8 +79,8 @@ fn group(registry: &Registry, group: &Group) -> Value {
     let name = &group.name;
     let own = |version: &str| -> Vec<Value> {
         let served = registry
-            .iter()
-            .filter(|it| it.group == *name && it.version(version).is_some_and(|it| it.served));
+            .of_group(name)
+            .filter(|it| it.version(version).is_some_and(|it| it.served));
         served.map(|it| resource(it, version)).collect()
     };
     let entry = |version: &merged::Version| {

@@ -1,6 +1,8 @@
 //! What an extension API server says about its resources. Only what discovery documents have is kept, with its types: one
 //! server must not break the documents of all.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value, json};
 
 /// The resources of a group version.
@@ -12,8 +14,15 @@ pub(crate) struct Discovered {
     pub current: bool,
 }
 
-/// The most resources of one group version, and the most strings in a list of one.
+/// The most parts of one group version: resources, subresources, and strings in their lists. As values they take a hundred
+/// times the memory of the document, and each request for discovery copies them.
 const MOST: usize = 10_000;
+
+/// The parts of a document that are taken over.
+struct Reader {
+    /// How many more there may be.
+    left: usize,
+}
 
 /// The resources of a group version in an aggregated discovery document; `None` if that is none. A server need not list the
 /// version.
@@ -21,13 +30,16 @@ pub(crate) fn of_list(document: &Value, group: &str, version: &str) -> Option<Ve
     if document["kind"] != "APIGroupDiscoveryList" {
         return None;
     }
-    let groups = list(document, "items");
-    let mut groups = groups.filter(|it| it["metadata"]["name"].as_str().unwrap_or("") == group);
-    let resources = groups.find_map(|group| {
-        let found = list(group, "versions").find(|it| it["version"] == version)?;
-        Some(list(found, "resources").filter_map(resource).collect())
+    let mut groups =
+        list(document, "items").filter(|it| it["metadata"]["name"].as_str().unwrap_or("") == group);
+    let found = groups.find_map(|group| {
+        let mut versions = list(group, "versions");
+        versions.find(|it| it["version"] == version)
     });
-    Some(resources.unwrap_or_default())
+    let mut reader = Reader { left: MOST };
+    let resources = found.into_iter().flat_map(|it| list(it, "resources"));
+    let read = resources.map_while(|entry| reader.resource(entry));
+    Some(read.flatten().collect())
 }
 
 /// The resources in the older document of one group version; `None` if that is none.
@@ -35,11 +47,17 @@ pub(crate) fn of_resources(document: &Value) -> Option<Vec<Value>> {
     if document["kind"] != "APIResourceList" {
         return None;
     }
+    let mut reader = Reader { left: MOST };
     let mut resources: Vec<Value> = Vec::new();
+    // Where each of them is.
+    let mut places: HashMap<&str, usize> = HashMap::new();
     for entry in list(document, "resources") {
         let Some(name) = string(entry, "name") else {
             continue;
         };
+        if !reader.take() {
+            break;
+        }
         let kind = json!({
             "group": string(entry, "group").unwrap_or_default(),
             "version": string(entry, "version").unwrap_or_default(),
@@ -52,14 +70,17 @@ pub(crate) fn of_resources(document: &Value) -> Option<Vec<Value>> {
                 "scope": if namespaced { "Namespaced" } else { "Cluster" },
                 "singularResource": string(entry, "singularName").unwrap_or_default(),
             });
-            copy_lists(entry, &mut made);
+            reader.copy_lists(entry, &mut made);
+            places.entry(name).or_insert(resources.len());
             resources.push(made);
             continue;
         };
-        let parent = resources.iter_mut().find(|it| it["resource"] == parent);
+        let parent = places
+            .get(parent)
+            .and_then(|place| resources.get_mut(*place));
         if let Some(parent) = parent {
             let mut made = json!({"subresource": subresource, "responseKind": kind});
-            made["verbs"] = strings(entry, "verbs");
+            made["verbs"] = reader.strings(entry, "verbs");
             match &mut parent["subresources"] {
                 Value::Array(known) => known.push(made),
                 none => *none = json!([made]),
@@ -69,34 +90,59 @@ pub(crate) fn of_resources(document: &Value) -> Option<Vec<Value>> {
     Some(resources)
 }
 
-/// A resource of an aggregated document.
-fn resource(entry: &Value) -> Option<Value> {
-    let scope = string(entry, "scope").filter(|it| ["Namespaced", "Cluster"].contains(it));
-    let mut made = json!({
-        "resource": string(entry, "resource")?, "responseKind": kind(entry),
-        "scope": scope.unwrap_or_default(),
-        "singularResource": string(entry, "singularResource").unwrap_or_default(),
-    });
-    copy_lists(entry, &mut made);
-    let subresources = list(entry, "subresources").filter_map(|sub| {
-        let name = string(sub, "subresource")?;
-        Some(
-            json!({"subresource": name, "responseKind": kind(sub), "verbs": strings(sub, "verbs")}),
-        )
-    });
-    let subresources: Vec<Value> = subresources.collect();
-    if !subresources.is_empty() {
-        made["subresources"] = subresources.into();
+impl Reader {
+    /// Whether there may be another part.
+    fn take(&mut self) -> bool {
+        let is_left = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        is_left
     }
-    Some(made)
-}
 
-fn copy_lists(from: &Value, to: &mut Value) {
-    to["verbs"] = strings(from, "verbs");
-    for key in ["shortNames", "categories"] {
-        if from[key].as_array().is_some_and(|list| !list.is_empty()) {
-            to[key] = strings(from, key);
+    /// A resource of an aggregated document, if it is one; `None` if there may be no more.
+    fn resource(&mut self, entry: &Value) -> Option<Option<Value>> {
+        let Some(name) = string(entry, "resource") else {
+            return Some(None);
+        };
+        if !self.take() {
+            return None;
         }
+        let scope = string(entry, "scope").filter(|it| ["Namespaced", "Cluster"].contains(it));
+        let mut made = json!({
+            "resource": name, "responseKind": kind(entry),
+            "scope": scope.unwrap_or_default(),
+            "singularResource": string(entry, "singularResource").unwrap_or_default(),
+        });
+        self.copy_lists(entry, &mut made);
+        let mut subresources: Vec<Value> = Vec::new();
+        for sub in list(entry, "subresources") {
+            let Some(name) = string(sub, "subresource") else {
+                continue;
+            };
+            if !self.take() {
+                break;
+            }
+            let verbs = self.strings(sub, "verbs");
+            subresources
+                .push(json!({"subresource": name, "responseKind": kind(sub), "verbs": verbs}));
+        }
+        if !subresources.is_empty() {
+            made["subresources"] = subresources.into();
+        }
+        Some(Some(made))
+    }
+
+    fn copy_lists(&mut self, from: &Value, to: &mut Value) {
+        to["verbs"] = self.strings(from, "verbs");
+        for key in ["shortNames", "categories"] {
+            if from[key].as_array().is_some_and(|list| !list.is_empty()) {
+                to[key] = self.strings(from, key);
+            }
+        }
+    }
+
+    fn strings(&mut self, value: &Value, key: &str) -> Value {
+        let strings = list(value, key).filter(|it| it.is_string());
+        strings.take_while(|_| self.take()).cloned().collect()
     }
 }
 
@@ -110,17 +156,12 @@ fn kind(entry: &Value) -> Value {
     kind.into()
 }
 
-fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
-    value[key].as_array().into_iter().flatten().take(MOST)
+fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
+    value[key].as_array().into_iter().flatten()
 }
 
 fn string<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
     value[key].as_str()
-}
-
-fn strings(value: &Value, key: &str) -> Value {
-    let strings = list(value, key).filter(|it| it.is_string());
-    strings.cloned().collect()
 }
 
 #[cfg(test)]
@@ -153,6 +194,34 @@ mod tests {
         for wrong in [json!(null), json!([]), json!({"kind": "APIResourceList"})] {
             assert_eq!(of_list(&wrong, "g", "v1"), None, "{wrong}");
         }
+    }
+
+    /// The attack: each list was bounded, and a document of four megabytes, with a list in each of its many resources, took
+    /// 290 MB, which each request for discovery copied.
+    #[test]
+    fn regression_the_parts_of_a_document_are_bounded_together() {
+        let parts = |resources: &[Value]| -> usize {
+            let of = |it: &Value| {
+                let lists = ["subresources", "verbs", "shortNames", "categories"];
+                let lists = lists.map(|key| it[key].as_array().map_or(0, Vec::len));
+                1 + lists.into_iter().sum::<usize>()
+            };
+            resources.iter().map(of).sum()
+        };
+        let subresources = vec![json!({"subresource": ""}); 2000];
+        let resource =
+            json!({"resource": "r", "subresources": subresources, "verbs": vec!["v"; 2000]});
+        let versions = json!([{"version": "v1", "resources": vec![resource; 40]}]);
+        let document = json!({
+            "kind": "APIGroupDiscoveryList", "items": [{"metadata": {"name": "g"}, "versions": versions}],
+        });
+        assert_eq!(parts(&of_list(&document, "g", "v1").unwrap()), MOST);
+        let plain =
+            |at| json!({"name": format!("r{at}"), "shortNames": ["a", "b"], "verbs": ["get"]});
+        let sub = |at| json!({"name": format!("r{at}/s")});
+        let resources: Vec<Value> = (0..8000).map(plain).chain((0..8000).map(sub)).collect();
+        let document = json!({"kind": "APIResourceList", "resources": resources});
+        assert_eq!(parts(&of_resources(&document).unwrap()), MOST);
     }
 
     #[test]

@@ -75,6 +75,6 @@ impl State {
         self.synced = now;
         self.demand.pass(passed, self.executing as f64);
         let requests = (self.executing, 0);
-        note_use(&self.usage, &self.spec, passed, requests, requests);
+        note_use(&mut self.usage, &self.spec, passed, requests, requests);
     }
 }

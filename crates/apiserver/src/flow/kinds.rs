@@ -6,7 +6,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use super::is_mutating;
-use super::seats::Timing;
+use super::seats::{ShownTiming, Timing};
 
 /// Upstream's upper bounds.
 const BOUNDS: [f64; 15] = [
@@ -16,7 +16,6 @@ const BOUNDS: [f64; 15] = [
 /// The number of requests of one kind in one phase over time, as a part of a limit.
 #[derive(Debug)]
 pub(super) struct Phase {
-    pub(super) timing: Timing,
     now: Mutex<Now>,
 }
 
@@ -25,17 +24,18 @@ struct Now {
     requests: usize,
     limit: usize,
     since: Instant,
+    timing: Timing,
 }
 
 impl Phase {
     fn new(limit: usize) -> Arc<Self> {
         let since = Instant::now();
         Arc::new(Phase {
-            timing: Timing::new(&BOUNDS),
             now: Mutex::new(Now {
                 requests: 0,
                 limit,
                 since,
+                timing: Timing::new(&BOUNDS),
             }),
         })
     }
@@ -45,14 +45,14 @@ impl Phase {
         let moment = Instant::now();
         let passed = moment.duration_since(now.since);
         let part = now.requests as f64 / now.limit.max(1) as f64;
-        self.timing.pass(passed.as_secs_f64(), part);
+        now.timing.pass(passed.as_secs_f64(), part);
         now.since = moment;
         change(&mut now);
     }
 
-    /// Takes note of the time that has passed.
-    pub(super) fn sync(&self) {
-        self.change(|_| {});
+    /// Shows for how long there were how many requests, up to now.
+    pub(super) fn show(&self, shown: &ShownTiming) {
+        self.change(|now| shown.show(&now.timing));
     }
 }
 

@@ -10,7 +10,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::kinds::Kinds;
-use super::seats::{Numbers, Refusal, Timing};
+use super::seats::{Numbers, Refusal, ShownTiming};
 
 /// A gauge of a number that is not whole.
 type Real = Gauge<f64, AtomicU64>;
@@ -111,10 +111,10 @@ pub struct Metrics {
     waiting: Family<Flow, Gauge>,
     waiting_seats: Family<Flow, Gauge>,
     executed: Family<Executed, Histogram>,
-    seat_use: Family<Phase, Timing, fn() -> Timing>,
-    request_use: Family<Phase, Timing, fn() -> Timing>,
-    demand: Family<Level, Timing, fn() -> Timing>,
-    kinds: Family<PhaseOfKind, Timing, fn() -> Timing>,
+    seat_use: Family<Phase, ShownTiming>,
+    request_use: Family<Phase, ShownTiming>,
+    demand: Family<Level, ShownTiming>,
+    kinds: Family<PhaseOfKind, ShownTiming>,
     demand_high: Family<Level, Real>,
     demand_average: Family<Level, Real>,
     demand_deviation: Family<Level, Real>,
@@ -146,11 +146,6 @@ fn widths() -> Histogram {
     Histogram::new([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 100.0])
 }
 
-/// To show what a level has counted.
-fn no_time() -> Timing {
-    Timing::new(&[])
-}
-
 impl Metrics {
     /// Adds the metrics of API priority and fairness to a registry, with upstream's names (`apiserver_flowcontrol_…`).
     pub fn register(registry: &mut Registry) -> Self {
@@ -171,10 +166,10 @@ impl Metrics {
             waiting_seats: Family::default(),
             current: Family::default(),
             executed: Family::new_with_constructor(histogram),
-            seat_use: Family::new_with_constructor(no_time),
-            request_use: Family::new_with_constructor(no_time),
-            demand: Family::new_with_constructor(no_time),
-            kinds: Family::new_with_constructor(no_time),
+            seat_use: Family::default(),
+            request_use: Family::default(),
+            demand: Family::default(),
+            kinds: Family::default(),
             demand_high: Family::default(),
             demand_average: Family::default(),
             demand_deviation: Family::default(),
@@ -457,12 +452,11 @@ impl Metrics {
     /// Sets what is told about requests by their kind.
     pub(super) fn set_kinds(&self, kinds: &Kinds) {
         for (phase, request_kind, counted) in kinds.all() {
-            counted.sync();
             let label = PhaseOfKind {
                 phase,
                 request_kind,
             };
-            self.kinds.get_or_create(&label).show(&counted.timing);
+            counted.show(&self.kinds.get_or_create(&label));
         }
     }
 }

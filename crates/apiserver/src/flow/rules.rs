@@ -179,12 +179,18 @@ impl Schema {
 pub(super) struct Level {
     pub(super) name: Arc<str>,
     pub(super) uid: HeaderValue,
-    /// `None` is exempt.
-    pub(super) id: Option<LevelId>,
-    /// The configuration of an exempt level, for metrics.
-    pub(super) exempt: Option<LevelSpec>,
+    pub(super) kind: LevelKind,
     /// Most seats of one request.
     pub(super) most_seats: usize,
+}
+
+/// The `type` of a PriorityLevelConfiguration.
+#[derive(Debug)]
+pub(super) enum LevelKind {
+    /// Its requests need seats.
+    Limited(LevelId),
+    /// Its requests are only counted; the configuration is for metrics.
+    Exempt(LevelSpec),
 }
 
 /// All of them at one moment.
@@ -210,18 +216,21 @@ impl Rules {
         let ids = seats.configure(specs);
         let levels: Vec<Level> = levels
             .iter()
-            .map(|level| {
+            .filter_map(|level| {
                 let name: Arc<str> = meta(level, "name").into();
-                Level {
+                let kind = match exempt.remove(&name) {
+                    Some(spec) => LevelKind::Exempt(spec),
+                    None => LevelKind::Limited(*ids.get(&name)?),
+                };
+                Some(Level {
                     uid: header(meta(level, "uid")),
-                    id: ids.get(&name).copied(),
-                    exempt: exempt.remove(&name),
+                    kind,
                     most_seats: most
                         .iter()
                         .find(|(known, _)| *known == name)
                         .map_or(1, |(_, most)| *most),
                     name,
-                }
+                })
             })
             .collect();
         let mut schemas: Vec<Schema> = schemas

@@ -25,7 +25,7 @@ pub use demand::Demand;
 pub use level::Fair;
 pub(super) use level::note_use;
 use level::{GUESS, Level, Next, Waiting};
-pub use timing::{Timing, Use};
+pub use timing::{ShownTiming, Timing, Use};
 
 /// A level as configured.
 #[derive(Debug, Clone, PartialEq, Eq)]

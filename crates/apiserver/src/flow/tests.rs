@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::rules::Rules;
+use super::rules::{LevelKind, Rules};
 use super::seats::Seats;
 use crate::identity::{NODES, User};
 use crate::request::{Query, RequestInfo};
@@ -141,7 +141,7 @@ fn levels_share_the_seats() {
         rules
             .levels
             .iter()
-            .any(|level| &*level.name == "exempt" && level.id.is_none())
+            .any(|level| &*level.name == "exempt" && matches!(level.kind, LevelKind::Exempt(_)))
     );
 }
 

@@ -51,7 +51,7 @@ fn all(core: &ServerState) -> BTreeMap<String, Listed> {
 }
 
 fn has_group(registry: &Registry, group: &str) -> bool {
-    registry.iter().any(|resource| resource.group == group)
+    registry.of_group(group).next().is_some()
 }
 
 /// Names and hashes of the documents of extensions.

@@ -99,10 +99,8 @@ impl Part {
                 let facts: Vec<String> = resources
                     .iter()
                     .map(|resource| {
-                        let custom = resource
-                            .custom
-                            .as_ref()
-                            .map(|custom| custom.schema(version).to_string());
+                        let custom = resource.custom.as_ref();
+                        let custom = custom.map(|custom| custom.schema_digest(version));
                         let subresources = resource.subresources_of(version);
                         let subresources: Vec<&str> =
                             subresources.map(|sub| sub.name.as_str()).collect();
@@ -203,7 +201,7 @@ pub(super) fn components(
                 custom.insert(list_name, list);
                 custom.insert(
                     name,
-                    schemas::custom_schema(made.schema(version), group, version, kind, format),
+                    schemas::custom_schema(&made.schema(version), group, version, kind, format),
                 );
                 if made.scale(version).is_some() {
                     roots.insert("io.k8s.api.autoscaling.v1.Scale".to_owned());

@@ -33,9 +33,7 @@ pub(super) fn resource(core: &Core, request: &Incoming) -> Result<Option<Arc<Res
         .cloned()
     else {
         // Paths of built-in groups answer with a Status; other paths get a plain 404.
-        let builtin = registry
-            .iter()
-            .any(|it| it.custom.is_none() && it.group == info.group);
+        let builtin = registry.of_group(&info.group).any(|it| it.custom.is_none());
         return match builtin {
             true => Err(ApiError::no_such_path()),
             false => Ok(None),

@@ -44,11 +44,20 @@ impl Server {
                 Err(refused) => return Ok(refused),
             },
         };
-        let Exchange { request, audit, .. } = exchange;
+        let Exchange {
+            request,
+            audit,
+            seat,
+            ..
+        } = exchange;
         if let Some(trail) = audit {
             trail.sent(&body);
         }
         let id = audit.as_ref().map(|trail| trail.id());
+        if request.info.verb == "watch" {
+            // As upstream (`RequestDelegated`): the service may never answer, and a watch has no time limit.
+            *seat = None;
+        }
         aggregator::answer(&self.0, request, extension, body, id).await
     }
 

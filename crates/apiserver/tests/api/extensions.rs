@@ -10,7 +10,7 @@ use std::sync::Arc;
 use allot_apiserver::config::FrontProxy;
 use allot_apiserver::identity::User;
 use allot_apiserver::pki::Authority;
-use allot_apiserver::{Config, Server, serve};
+use allot_apiserver::{Config, Limits, Server, serve};
 use allot_store::{Backend, Draft, Embedded, Expect, Options, Write};
 use allot_testing::wait;
 use base64::Engine as _;
@@ -175,6 +175,10 @@ fn with(code: u16, body: &Value) -> Answer {
 
 /// A server with a certificate for extensions, and its store.
 async fn server() -> (Server, Arc<Embedded>) {
+    server_within(Limits::default()).await
+}
+
+async fn server_within(limits: Limits) -> (Server, Arc<Embedded>) {
     let backend = Arc::new(Embedded::in_memory(Options::default()));
     let fronts = Authority::generate("front-proxy-ca").unwrap();
     let config = Config {
@@ -182,6 +186,7 @@ async fn server() -> (Server, Arc<Embedded>) {
             client: Some(fronts.client("front-proxy-client", &[]).unwrap()),
             headers: None,
         },
+        limits,
         ..Config::default()
     };
     let server = Server::new(backend.clone(), config);
@@ -251,8 +256,15 @@ async fn wait_for_condition(server: &Server, status: &str, reason: &str) -> Stri
 
 /// A server with an extension that is available.
 async fn with_extension(says: Responses) -> (Server, Arc<Embedded>, Extension) {
+    with_extension_and_limits(Limits::default(), says).await
+}
+
+async fn with_extension_and_limits(
+    limits: Limits,
+    says: Responses,
+) -> (Server, Arc<Embedded>, Extension) {
     let extension = Extension::start(says).await;
-    let (server, backend) = server().await;
+    let (server, backend) = server_within(limits).await;
     create_service(&server, "ext").await;
     endpoint(&backend, "https", extension.port, true).await;
     let object = apiservice(json!({"caBundle": extension.bundle}));

@@ -6,14 +6,15 @@ use super::Registry;
 pub fn groups(registry: &Registry) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for resource in registry.iter() {
+        // They are in the order of their groups.
         if !resource.group.is_empty()
-            && !names.contains(&resource.group)
+            && names.last() != Some(&resource.group)
             && resource.versions.iter().any(|it| it.served)
         {
             names.push(resource.group.clone());
         }
     }
-    names.sort_by_key(|name| {
+    names.sort_by_cached_key(|name| {
         (
             PRIORITY
                 .iter()
@@ -57,7 +58,7 @@ pub fn is_builtin_group(name: &str) -> bool {
 /// Served versions of a group, preferred first.
 pub fn versions(registry: &Registry, group: &str) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
-    for resource in registry.iter().filter(|resource| resource.group == group) {
+    for resource in registry.of_group(group) {
         for version in resource.versions.iter().filter(|version| version.served) {
             if !names.contains(&version.name) {
                 names.push(version.name.clone());

@@ -382,3 +382,28 @@ fn regression_elements_are_found_by_their_keys() {
     let fields: Vec<&str> = errors.iter().map(|it| it.field.as_str()).collect();
     assert_eq!(fields, ["[3].v", "[5].v"]);
 }
+
+/// The attack: a default of a kilobyte for each of a million elements of two bytes.
+#[test]
+fn regression_the_defaults_of_an_object_are_bounded_together() {
+    let text = "x".repeat(1 << 10);
+    let field = json!({"type":"object","properties":{"a":{"type":"string","default":text}}});
+    let element = json!({"type":"string","default":text});
+    let spread = json!({"type":"object","additionalProperties":element});
+    let many = |value: serde_json::Value| serde_json::Value::from(vec![value; 200_000]);
+    let keys = (0..200_000).map(|at| (at.to_string(), json!(null)));
+    for (schema, mut value) in [
+        (json!({"type":"array","items":field}), many(json!({}))),
+        (json!({"type":"array","items":element}), many(json!(null))),
+        (spread, serde_json::Value::Object(keys.collect())),
+    ] {
+        default(&mut value, &Structural::from_json(&schema));
+        let size = value.to_string().len();
+        // It cannot be stored, and takes not much more memory than another one that cannot.
+        assert!(size > 2 << 20 && size < 20 << 20, "{schema:.40}: {size}");
+    }
+    let mut small = json!([{}, {"a": "b"}]);
+    let schema = json!({"type":"array","items":{"type":"object","properties":{"a":{"type":"string","default":"c"}}}});
+    default(&mut small, &Structural::from_json(&schema));
+    assert_eq!(small, json!([{"a": "c"}, {"a": "b"}]));
+}

@@ -185,7 +185,7 @@ impl Check {
         };
         let unknown = map
             .iter()
-            .filter(|(name, _)| !schema.properties.contains_key(*name));
+            .filter(|(name, _)| !schema.properties.contains_key(name));
         match &schema.additional {
             Additional::Allowed(false) => {
                 for (name, _) in unknown {

@@ -175,7 +175,7 @@ fn custom_problems(object: &Value, version: &str, resource: &Resource) -> Vec<(S
         let schema = custom.schema(version);
         let hinted = unknown.into_iter().map(|text| {
             let field = text.split('"').nth(1).unwrap_or_default().to_owned();
-            let hint = custom_hint(&field, schema);
+            let hint = custom_hint(&field, &schema);
             (field, format!("{text}{hint}"))
         });
         return hinted.collect();

@@ -152,7 +152,7 @@ impl Level {
         let seats = (self.used, self.waiting_seats);
         let requests = (self.executing, self.waiting);
         self.demand.pass(passed, (seats.0 + seats.1) as f64);
-        note_use(&self.usage, &self.spec, passed, seats, requests);
+        note_use(&mut self.usage, &self.spec, passed, seats, requests);
         if self.active_queues > 0 {
             let served = (self.used + self.waiting_seats).min(self.spec.nominal.max(1));
             self.virtual_time += passed * served as f64 / self.active_queues as f64;
@@ -318,7 +318,7 @@ impl Level {
 
 /// A level has been used like this for some time: seats, and requests, that run and wait.
 pub(in crate::flow) fn note_use(
-    usage: &Use,
+    usage: &mut Use,
     spec: &LevelSpec,
     seconds: f64,
     (used, wanted): (usize, usize),

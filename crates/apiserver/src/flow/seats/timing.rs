@@ -7,12 +7,9 @@ use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::{MetricType, TypedMetric};
 
 /// A histogram of the time that a ratio had each value: as if it were observed at the end of every nanosecond, like
-/// upstream's timing histograms. Cloning shares it.
+/// upstream's timing histograms.
 #[derive(Debug, Clone)]
-pub struct Timing(Arc<Mutex<Times>>);
-
-#[derive(Debug, Clone)]
-struct Times {
+pub struct Timing {
     /// Upper bounds of the values, and nanoseconds.
     buckets: Vec<(f64, u64)>,
     sum: f64,
@@ -22,40 +19,51 @@ impl Timing {
     /// With these upper bounds.
     pub fn new(bounds: &[f64]) -> Self {
         let bounds = bounds.iter().copied().chain([f64::INFINITY]);
-        Timing(Arc::new(Mutex::new(Times {
+        Timing {
             buckets: bounds.map(|bound| (bound, 0)).collect(),
             sum: 0.0,
-        })))
-    }
-
-    /// Shows what another one has counted.
-    pub fn show(&self, other: &Timing) {
-        let times = other.0.lock().clone();
-        *self.0.lock() = times;
+        }
     }
 
     /// The ratio has had a value for some time, in seconds.
-    pub fn pass(&self, seconds: f64, ratio: f64) {
-        let mut times = self.0.lock();
+    pub fn pass(&mut self, seconds: f64, ratio: f64) {
         // Time does not go back, and no process runs for centuries: the cast neither wraps nor loses what matters.
         let nanos = (seconds.max(0.0) * 1e9) as u64;
-        let buckets = &mut times.buckets;
-        if let Some((_, passed)) = buckets.iter_mut().find(|(bound, _)| ratio <= *bound) {
+        let mut buckets = self.buckets.iter_mut();
+        if let Some((_, passed)) = buckets.find(|(bound, _)| ratio <= *bound) {
             *passed += nanos;
         }
-        times.sum += ratio * nanos as f64;
+        self.sum += ratio * nanos as f64;
     }
 }
 
-impl TypedMetric for Timing {
+/// A [`Timing`] as it was last shown, as a metric. What is counted for each request needs no lock of its own. Cloning
+/// shares it.
+#[derive(Debug, Clone)]
+pub struct ShownTiming(Arc<Mutex<Timing>>);
+
+impl Default for ShownTiming {
+    fn default() -> Self {
+        ShownTiming(Arc::new(Mutex::new(Timing::new(&[]))))
+    }
+}
+
+impl ShownTiming {
+    /// Shows what has been counted.
+    pub fn show(&self, timing: &Timing) {
+        self.0.lock().clone_from(timing);
+    }
+}
+
+impl TypedMetric for ShownTiming {
     const TYPE: MetricType = MetricType::Histogram;
 }
 
-impl EncodeMetric for Timing {
+impl EncodeMetric for ShownTiming {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> std::fmt::Result {
-        let times = self.0.lock();
-        let count = times.buckets.iter().map(|(_, nanos)| nanos).sum();
-        encoder.encode_histogram::<NoLabelSet>(times.sum, count, &times.buckets, None)
+        let timing = self.0.lock();
+        let count = timing.buckets.iter().map(|(_, nanos)| nanos).sum();
+        encoder.encode_histogram::<NoLabelSet>(timing.sum, count, &timing.buckets, None)
     }
 
     fn metric_type(&self) -> MetricType {
@@ -100,13 +108,15 @@ mod tests {
 
     #[test]
     fn time_is_counted_in_nanoseconds() {
-        let timing = Timing::new(&[0.0, 0.5, 1.0]);
+        let mut timing = Timing::new(&[0.0, 0.5, 1.0]);
         timing.pass(1.0, 0.0);
         timing.pass(2.0, 0.5);
         timing.pass(3.0, 0.75);
         timing.pass(-1.0, 0.5);
         let mut registry = Registry::default();
-        registry.register("ratio", "A ratio", timing);
+        let shown = ShownTiming::default();
+        shown.show(&timing);
+        registry.register("ratio", "A ratio", shown);
         let mut text = String::new();
         encode(&mut text, &registry).unwrap();
         for line in [

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use allot_apiserver::audit::{Audit, Log, Policy, Rotation};
 use allot_apiserver::{Config, Server};
 use allot_store::{Backend, Draft, Embedded, Expect, Options, Write};
 use bytes::Bytes;
@@ -228,4 +229,140 @@ async fn regression_the_token_in_a_secret_can_be_ended() {
     change(json!({"stringData": {"token": "another"}})).await;
     assert_eq!(code(&server, lasting).await, 401);
     assert_eq!(code(&server, &short).await, 201);
+}
+
+/// Bootstrap tokens are those of secrets in one namespace, as long as these are there, if the server wants any.
+#[tokio::test]
+async fn bootstrap_tokens_are_those_in_secrets() {
+    let token = "abcdef.0123456789abcdef";
+    let secret = json!({
+        "metadata": {"name": "bootstrap-token-abcdef"}, "type": "bootstrap.kubernetes.io/token",
+        "stringData": {
+            "token-id": "abcdef", "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true",
+            "auth-extra-groups": "system:bootstrappers:team",
+        },
+    });
+    for bootstrap_tokens in [false, true] {
+        let config = Config {
+            bootstrap_tokens,
+            ..Config::default()
+        };
+        let backend = Arc::new(Embedded::in_memory(Options::default()));
+        let server = Server::new(backend, config);
+        server.bootstrap().await.unwrap();
+        let secrets = |namespace| format!("/api/v1/namespaces/{namespace}/secrets");
+        for (namespace, expected) in [("default", 401), ("kube-system", 201)] {
+            let (made, answer) = admin(&server, "POST", &secrets(namespace), secret.clone()).await;
+            assert_eq!(made, 201, "{answer}");
+            let expected = if bootstrap_tokens { expected } else { 401 };
+            assert_eq!(code(&server, token).await, expected, "{namespace}");
+        }
+        for other in [
+            "abcdef.0123456789abcdeg",
+            "abcdeg.0123456789abcdef",
+            "abcdef",
+            "abcdef.",
+        ] {
+            assert_eq!(code(&server, other).await, 401, "{other}");
+        }
+        let path = "/apis/authentication.k8s.io/v1/tokenreviews";
+        let review = |audiences: Value| json!({"spec": {"token": token, "audiences": audiences}});
+        let (_, told) = admin(&server, "POST", path, review(json!([]))).await;
+        let (_, foreign) = admin(&server, "POST", path, review(json!(["other"]))).await;
+        assert_ne!(foreign["status"]["authenticated"], true, "{foreign}");
+        if bootstrap_tokens {
+            let groups = [
+                "system:bootstrappers",
+                "system:bootstrappers:team",
+                "system:authenticated",
+            ];
+            let user = json!({"username": "system:bootstrap:abcdef", "groups": groups});
+            assert_eq!(told["status"]["user"], user);
+        }
+        let one = format!("{}/bootstrap-token-abcdef", secrets("kube-system"));
+        let (gone, answer) = admin(&server, "DELETE", &one, Value::Null).await;
+        assert_eq!(gone, 200, "{answer}");
+        assert_eq!(code(&server, token).await, 401);
+    }
+}
+
+/// The use of tokens that last longer than they should is seen in the audit log, by the client and in the metrics.
+#[tokio::test]
+async fn the_use_of_lasting_tokens_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("log");
+    let policy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n";
+    let log = Log::open(&file, Rotation::default()).unwrap();
+    let audit = Audit::new(Policy::parse(policy).unwrap(), log);
+    let config = Config {
+        disabled_admission: vec!["ServiceAccount".to_owned()],
+        audit: Some(audit.clone()),
+        ..Config::default()
+    };
+    let server = Server::new(Arc::new(Embedded::in_memory(Options::default())), config);
+    server.bootstrap().await.unwrap();
+    let account = json!({"metadata": {"name": "app"}});
+    create(&server, "serviceaccounts", account).await;
+    let secret = json!({"metadata": {"name": "held", "annotations": {"kubernetes.io/service-account.name": "app"}},
+        "type": "kubernetes.io/service-account-token"});
+    create(&server, "secrets", secret).await;
+    let to = json!({"apiVersion": "v1", "kind": "Secret", "name": "held"});
+    let short = token(&server, to.clone()).await;
+    let request = json!({"spec": {"boundObjectRef": to, "expirationSeconds": 1_i64 << 32}});
+    let path = format!("{CORE}/serviceaccounts/app/token");
+    let (_, made) = admin(&server, "POST", &path, request).await;
+    let lasting = made["status"]["token"].as_str().unwrap().to_owned();
+    let change = async |kind: &str, name: &str, patch: Value| {
+        let path = format!("{CORE}/{kind}/{name}");
+        let (code, made) = admin(&server, "PATCH", &path, patch).await;
+        assert_eq!(code, 200, "{made}");
+    };
+    change("secrets", "held", json!({"stringData": {"token": lasting}})).await;
+    let check = async |token: &str, expected: u16, notes: Value| {
+        assert_eq!(code(&server, token).await, expected);
+        audit.flush();
+        let text = std::fs::read_to_string(&file).unwrap();
+        let event: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        let mut annotations = event["annotations"].clone();
+        if let Some(annotations) = annotations.as_object_mut() {
+            annotations.retain(|key, _| key.starts_with("authentication.k8s.io/"));
+        }
+        assert_eq!(annotations, notes, "{event}");
+    };
+    let subject = "system:serviceaccount:default:app";
+    let (legacy, manual) = (
+        "authentication.k8s.io/legacy-token",
+        "authentication.k8s.io/legacy-token-manual-secret",
+    );
+    check(&short, 201, json!({})).await;
+    check(&lasting, 201, json!({legacy: subject, manual: "held"})).await;
+    // The account names the secret, as controllers wrote it before 1.24.
+    change(
+        "serviceaccounts",
+        "app",
+        json!({"secrets": [{"name": "held"}]}),
+    )
+    .await;
+    let automatic = "authentication.k8s.io/legacy-token-autogenerated-secret";
+    check(&lasting, 201, json!({legacy: subject, automatic: "held"})).await;
+    let label = json!({"kubernetes.io/legacy-token-invalid-since": "2026-01-01"});
+    change("secrets", "held", json!({"metadata": {"labels": label}})).await;
+    let invalid = "authentication.k8s.io/legacy-token-invalidated";
+    check(
+        &lasting,
+        401,
+        json!({legacy: subject, invalid: "held/default"}),
+    )
+    .await;
+    let (_, numbers) = admin(&server, "GET", "/metrics", Value::Null).await;
+    let numbers = numbers.as_str().unwrap();
+    for line in [
+        "serviceaccount_legacy_tokens_total 3",
+        "serviceaccount_legacy_manual_token_uses_total 1",
+        "serviceaccount_legacy_auto_token_uses_total 1",
+        "serviceaccount_invalid_legacy_auto_token_uses_total 1",
+        "serviceaccount_stale_tokens_total 0",
+    ] {
+        assert!(numbers.lines().any(|known| known == line), "{line}");
+    }
 }

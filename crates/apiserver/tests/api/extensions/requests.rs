@@ -10,7 +10,7 @@ const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 
 /// Lets a user list things.
 async fn permit(server: &Server, user: &str) {
-    let rule = json!({"apiGroups": ["ext.example.com"], "resources": ["things"], "verbs": ["list", "create"]});
+    let rule = json!({"apiGroups": ["ext.example.com"], "resources": ["things"], "verbs": ["list", "watch", "create"]});
     create(
         server,
         ROLES,
@@ -147,6 +147,44 @@ async fn answers_come_as_they_are_without_redirects_and_headers_of_the_connectio
         extension.take_requests().last().unwrap().target,
         "/apis/ext.example.com/v1"
     );
+}
+
+/// The attack: an extension that never answers watches keeps the seats of all who watch it, such as those of the controllers.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_watches_of_a_silent_extension_have_no_seats() {
+    let says: Says = |target| {
+        let mut silent = with(200, &Value::Null);
+        *silent.status_mut() = SILENT.try_into().unwrap();
+        target.contains("watch=").then_some(silent)
+    };
+    let limits = Limits {
+        max_requests_inflight: 20,
+        max_mutating_requests_inflight: 10,
+        ..Limits::default()
+    };
+    let (server, _backend, extension) = extended_within(limits, says).await;
+    permit(&server, "jo").await;
+    // Twice as many as there are seats.
+    const WATCHES: usize = 60;
+    let mut watches = tokio::task::JoinSet::new();
+    for _ in 0..WATCHES {
+        let server = server.clone();
+        watches.spawn(async move {
+            let path = format!("{THINGS}?watch=true");
+            ask(&server, User::new("jo", ["team"]), "GET", &path, &[]).await
+        });
+    }
+    wait::until("all watches are passed on", || async {
+        let got = extension.got.lock();
+        let passed = got.iter().filter(|it| it.target.contains("watch="));
+        match passed.count() {
+            WATCHES => Ok(()),
+            count => Err(count),
+        }
+    })
+    .await;
+    let (code, _, body) = ask(&server, User::new("jo", ["team"]), "GET", THINGS, &[]).await;
+    assert_eq!(code, 200, "{body}");
 }
 
 /// A stream of an extension, as of exec, over sockets from end to end.

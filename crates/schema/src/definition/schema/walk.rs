@@ -1,5 +1,8 @@
 //! What each node of a schema may say.
 
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use serde_json::Value;
 
@@ -8,21 +11,24 @@ use super::{collections, list, rule_texts, text};
 /// The errors, and the nodes that they belong to.
 pub(super) struct SchemaWalk {
     pub(super) errors: ErrorList,
-    broken: Vec<Path>,
+    /// In order: those below a path follow one another.
+    broken: BTreeSet<String>,
 }
 
 impl SchemaWalk {
     /// Something is wrong at the path, or below.
     pub(super) fn broken_below(&self, path: &Path) -> bool {
-        let starts = |broken: &Path| broken.as_str().starts_with(path.as_str());
-        self.broken.iter().any(starts)
+        let from = (Bound::Included(path.as_str()), Bound::Unbounded);
+        let mut following = self.broken.range::<str, _>(from);
+        let first = following.next();
+        first.is_some_and(|broken| broken.starts_with(path.as_str()))
     }
 }
 
 pub(super) fn walk(schema: &Value, path: &Path) -> SchemaWalk {
     let mut walked = SchemaWalk {
         errors: ErrorList::new(),
-        broken: Vec::new(),
+        broken: BTreeSet::new(),
     };
     let place = WalkContext {
         root: true,
@@ -89,7 +95,7 @@ impl SchemaWalk {
         self.junctors(schema, path, &inner);
         self.own(schema, path);
         if self.errors.len() > before {
-            self.broken.push(path.clone());
+            self.broken.insert(path.as_str().to_owned());
         }
     }
 
@@ -177,5 +183,33 @@ fn validate_standard(schema: &Value, path: &Path, place: &WalkContext, errors: &
         let at = path.child("x-kubernetes-embedded-resource");
         let detail = "must not be used inside of resource meta";
         errors.push(Error::forbidden(&at, detail));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Each rule of a definition compared its path with those of all nodes that are not valid.
+    #[test]
+    fn regression_nodes_that_are_not_valid_are_found_without_looking_at_others() {
+        let wrong = json!({"type": "array", "uniqueItems": true, "items": {"type": "string"}});
+        let mut properties: serde_json::Map<String, Value> = (0..2_000)
+            .map(|at| (format!("p{at}"), wrong.clone()))
+            .collect();
+        properties.insert("q".to_owned(), json!({"type": "string"}));
+        let walked = walk(
+            &json!({"type": "object", "properties": properties}),
+            &Path::new("s"),
+        );
+        let below = Path::new("s").child("properties");
+        for at in 0..2_000 {
+            assert!(walked.broken_below(&below.key(&format!("p{at}"))));
+            assert!(!walked.broken_below(&below.key(&format!("p{at}")).child("items")));
+        }
+        assert!(walked.broken_below(&Path::new("s")));
+        assert!(!walked.broken_below(&below.key("q")));
     }
 }
