@@ -1,6 +1,6 @@
 //! Reading objects from request bodies.
 
-use allot_apimachinery::quote::quote;
+use allot_apimachinery::quote::{go_json_bytes, quote};
 use allot_schema::decode::{DecodeError, Decoded, Mode, decode_json};
 use serde_json::Value;
 
@@ -33,8 +33,8 @@ impl Call<'_> {
             "application/yaml" => {
                 let read = yaml::read(body).map_err(unread)?;
                 repeated = read.repeated;
-                // As JSON text, so that one decoder sees all bodies.
-                std::borrow::Cow::Owned(read.value.to_string().into_bytes())
+                // As the JSON text that Go makes of it, so that one decoder sees all bodies.
+                std::borrow::Cow::Owned(go_json_bytes(&read.value))
             }
             "application/vnd.kubernetes.protobuf" => {
                 std::borrow::Cow::Owned(protobuf_to_json(body).map_err(unread)?)
@@ -167,8 +167,11 @@ impl Call<'_> {
             // A number that no float holds is met after the kind.
             other => unusable(wanted, &self.version, wanted, &other),
         })?;
-        // Upstream reads the type twice: as that of any object, then that of a custom one.
-        TypeMeta::of_text(text).map_err(unread)?;
+        // Upstream reads the type twice: as that of any object, then that of a custom one. Most bodies state it once, in its
+        // own fields, and both readings find the same.
+        if !decoded.strict.is_empty() || !TypeMeta::is_plain(&decoded.value) {
+            TypeMeta::of_text(text).map_err(unread)?;
+        }
         let TypeMeta { api_version, kind } = TypeMeta::of_value(&decoded.value)
             .and_then(|claimed| claimed.with_kind(body))
             .map_err(unread)?;
