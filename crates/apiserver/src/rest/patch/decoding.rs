@@ -61,6 +61,7 @@ pub(super) fn decode_patched(
     let (mut value, warnings) = match (&call.resource.custom, schema) {
         (Some(custom), _) => {
             let mut value = value;
+            decode::settle_numbers(&mut value);
             let claimed = TypeMeta::of_value(&value).map_err(|error| refused(&shown(), &error))?;
             if claimed.kind.is_empty() {
                 // The message shows the value that lacks the field, which is the whole object.
