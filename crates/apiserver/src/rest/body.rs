@@ -10,6 +10,7 @@ use super::media_type::{content_type, unknown_format};
 use crate::context::{Call, FieldValidation};
 use crate::custom::CustomResource;
 use crate::error::{ApiError, Result};
+use crate::registered;
 use crate::yaml;
 
 pub(super) use type_meta::TypeMeta;
@@ -201,15 +202,14 @@ impl Call<'_> {
         let (own_group, _) = crate::object::split_api_version(&own.api_version);
         let (group, version) = crate::object::split_api_version(&sent.api_version);
         let custom = self.resource.custom.is_some();
-        if !custom && !is_registered(self, group, version, &sent.kind) {
+        if !custom && !is_registered(group, version, &sent.kind) {
             let error = not_registered(&sent.api_version, &sent.kind);
             return unusable(&sent.kind, version, kind, &error);
         }
         if sent.kind == *kind {
             return ApiError::bad_request(format!(
                 "the API version in the data ({}) does not match the expected API version ({})",
-                sent.api_version,
-                self.resource.api_version(&self.version)
+                sent.api_version, own.api_version
             ));
         }
         let error = format!(
@@ -241,16 +241,10 @@ pub(super) fn internal_package(group: &str) -> &str {
 }
 
 /// Upstream has the kind in that version registered. Older versions of its groups are registered though not served.
-pub(super) fn is_registered(call: &Call<'_>, group: &str, version: &str, kind: &str) -> bool {
-    let known =
-        group == allot_model::GROUP && matches!(version, "v1alpha3" | "v1beta1" | "v1beta2");
-    let older = (version.contains("alpha") || version.contains("beta"))
-        && !known
-        && (group == call.resource.group || matches!(group, "apps" | "batch" | "policy"))
-        && !group.is_empty();
-    let has = |version: &str| allot_schema::types::lookup(group, version, kind).is_some();
-    let own = group == call.resource.group && kind == call.resource.kind;
-    kind.is_empty() || has(version) || older && (own || has("v1"))
+pub(super) fn is_registered(group: &str, version: &str, kind: &str) -> bool {
+    kind.is_empty()
+        || allot_schema::types::lookup(group, version, kind).is_some()
+        || registered::has(group, version, kind)
 }
 
 /// Upstream's message for a kind that is not registered.

@@ -27,7 +27,7 @@ pub(super) fn decode_patched(
     // A patch that changes the kind of the object is validated as that kind first, as by upstream's decoder.
     let (group, version) = split_api_version(text(&value, &["apiVersion"]));
     let kind = text(&value, &["kind"]);
-    if call.resource.custom.is_none() && !is_registered(call, group, version, kind) {
+    if call.resource.custom.is_none() && !is_registered(group, version, kind) {
         let error = not_registered(text(&value, &["apiVersion"]), kind);
         return Err(refused(&shown(), &error));
     }
