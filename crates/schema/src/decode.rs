@@ -122,7 +122,7 @@ impl<'de> DeserializeSeed<'de> for Seed<'_, '_, '_> {
 impl Seed<'_, '_, '_> {
     fn scalar(mut self, value: Value) -> Value {
         match self.shape {
-            Shape::Untyped if self.context.keeps_numbers => value,
+            Shape::Untyped if self.context.keeps_numbers => self.written(value, &Type::Int64),
             Shape::Untyped => number::untyped(value),
             Shape::Raw => number::whole(value),
             Shape::Struct(structure) => {

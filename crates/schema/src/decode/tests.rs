@@ -237,6 +237,7 @@ fn regression_a_patch_sets_numbers_as_they_are_sent() {
         decode_value(patch, schema).map(|it| it.value["spec"]["replicas"].clone())
     };
     assert_eq!(patch("2").unwrap(), 2);
+    assert_eq!(patch("-0").unwrap(), 0);
     assert_eq!(
         patch("2.0").unwrap_err().to_string(),
         "json: cannot unmarshal number 2.0 into Go struct field DeploymentSpec.spec.replicas of type int32"
