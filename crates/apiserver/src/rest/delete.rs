@@ -251,7 +251,8 @@ pub(super) fn check_preconditions(
             "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). The object might \
              have {happened}"
         );
-        let kind = GroupResource::new(resource.group.as_str(), resource.kind.as_str());
+        let kind = resource.group_kind();
+        let kind = GroupResource::new(kind.group, kind.kind);
         Err(Status::conflict(&kind, name, &why).into())
     };
     if let Some(uid) = &preconditions.uid
