@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha512};
 
 use super::paths;
+use crate::registered;
 use crate::registry::{Registry, Resource};
 
 /// What one document is about.
@@ -260,8 +261,10 @@ pub(super) fn components(
     }
     let mut out = schemas::schemas(roots.iter().filter_map(|name| types::by_name(name)), format);
     out.extend(custom);
-    let in_group = resources.iter().find(|it| it.custom.is_none());
-    add_groups(&mut out, in_group.map(|it| (it.group.as_str(), version)));
+    match resources.iter().find(|it| it.custom.is_none()) {
+        Some(it) => add_groups(&mut out, [(it.group.as_str(), version)]),
+        None => add_groups(&mut out, of_core_server()),
+    }
     if old_claims && let Some(claim) = out.get_mut("io.k8s.api.core.v1.PodResourceClaim") {
         let text = json!({"type": "string"});
         claim["properties"]["source"] = json!({
@@ -275,6 +278,17 @@ pub(super) fn components(
 
 fn has(resource: &Resource, verb: &str) -> bool {
     resource.verbs.iter().any(|known| known == verb)
+}
+
+/// The groups of upstream's core server, whose types definitions of custom resources refer to.
+fn of_core_server() -> impl Iterator<Item = (&'static str, &'static str)> {
+    const OTHERS: [&str; 4] = [
+        "admission.k8s.io",
+        "apiextensions.k8s.io",
+        "apiregistration.k8s.io",
+        "imagepolicy.k8s.io",
+    ];
+    registered::versions().filter(|(group, _)| !OTHERS.contains(group))
 }
 
 /// Types that are part of every group are kinds of the core group, and of that of the document.

@@ -294,3 +294,33 @@ pub(super) async fn delete_collection(call: Call<'_>, body: Bytes) -> Result<Res
     call.check_shape()?;
     super::read::respond(&call, entries, of_list).await
 }
+
+#[cfg(test)]
+mod tests {
+    use allot_model::features::Release;
+
+    use super::*;
+    use crate::builtin;
+    use crate::registry::RuntimeConfig;
+
+    #[test]
+    fn regression_events_of_both_groups_are_of_one_kind() {
+        let registry = builtin::registry(&RuntimeConfig::default(), Release::DEFAULT);
+        let preconditions = Preconditions {
+            uid: Some("x".to_owned()),
+            ..Preconditions::default()
+        };
+        let object = json!({"metadata": {"uid": "y"}});
+        for (group, plural, kind) in [
+            ("", "events", "Event"),
+            ("events.k8s.io", "events", "Event"),
+            ("apps", "deployments", "Deployment.apps"),
+        ] {
+            let resource = registry.get(group, plural).unwrap();
+            let error = check_preconditions(resource, "e", &object, &preconditions).unwrap_err();
+            let text = error.0.to_json()["message"].as_str().unwrap().to_owned();
+            let expected = format!("Operation cannot be fulfilled on {kind} \"e\": the UID");
+            assert!(text.starts_with(&expected), "{text}");
+        }
+    }
+}
