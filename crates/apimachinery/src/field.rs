@@ -283,28 +283,6 @@ impl Error {
         )
     }
 
-    /// A string longer than `max` characters.
-    pub fn too_long_characters(path: &Path, max: usize) -> Self {
-        let unit = if max == 1 { "character" } else { "characters" };
-        Self::new(
-            ErrorType::TooLong,
-            path,
-            "<value omitted>".into(),
-            format!("may not be more than {max} {unit}"),
-        )
-    }
-
-    /// A string shorter than `min` characters.
-    pub fn too_short(path: &Path, value: impl Into<BadValue>, min: usize) -> Self {
-        let unit = if min == 1 { "character" } else { "characters" };
-        Self::new(
-            ErrorType::TooShort,
-            path,
-            value.into(),
-            format!("must be at least {min} {unit}"),
-        )
-    }
-
     /// A list of `actual` items with a limit of `max`.
     pub fn too_many(path: &Path, actual: usize, max: usize) -> Self {
         let unit = if max == 1 { "item" } else { "items" };

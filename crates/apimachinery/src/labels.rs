@@ -223,18 +223,6 @@ impl Selector {
         }
     }
 
-    /// Labels that must have exactly these values; not validated (as `SelectorFromSet`).
-    pub fn from_set(labels: &Labels) -> Self {
-        let equals = |(key, value): (&String, &String)| Requirement {
-            key: key.clone(),
-            operator: Operator::Equals,
-            values: vec![value.clone()],
-        };
-        Self {
-            requirements: Some(labels.iter().map(equals).collect()),
-        }
-    }
-
     /// Whether every object is selected.
     pub fn is_empty(&self) -> bool {
         self.requirements.as_ref().is_some_and(Vec::is_empty)

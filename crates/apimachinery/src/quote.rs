@@ -87,18 +87,39 @@ impl Formatter for GoFormatter {
     }
 
     fn write_f64<W: ?Sized + io::Write>(&mut self, to: &mut W, value: f64) -> io::Result<()> {
-        let size = value.abs();
-        if size != 0.0 && !(1e-6..1e21).contains(&size) {
-            let text = format!("{value:e}");
-            // Go prints the sign of a positive exponent.
-            let positive = text.find('e').filter(|at| !text[at + 1..].starts_with('-'));
-            return match positive {
-                Some(at) => write!(to, "{}e+{}", &text[..at], &text[at + 1..]),
-                None => to.write_all(text.as_bytes()),
-            };
-        }
-        write!(to, "{value}")
+        write_float(to, value)
     }
+}
+
+/// Writes `value` as compact JSON with the numbers of Go's `json.Marshal`; no character is escaped that JSON does not require.
+///
+/// # Errors
+/// Those of the writer.
+pub fn write_json<T: ?Sized + Serialize>(to: impl io::Write, value: &T) -> serde_json::Result<()> {
+    value.serialize(&mut serde_json::Serializer::with_formatter(to, GoNumbers))
+}
+
+struct GoNumbers;
+
+impl Formatter for GoNumbers {
+    fn write_f64<W: ?Sized + io::Write>(&mut self, to: &mut W, value: f64) -> io::Result<()> {
+        write_float(to, value)
+    }
+}
+
+/// A number with its shortest digits, and with an exponent only where it is very small or large.
+fn write_float<W: ?Sized + io::Write>(to: &mut W, value: f64) -> io::Result<()> {
+    let size = value.abs();
+    if size != 0.0 && !(1e-6..1e21).contains(&size) {
+        let text = format!("{value:e}");
+        // Go prints the sign of a positive exponent.
+        let positive = text.find('e').filter(|at| !text[at + 1..].starts_with('-'));
+        return match positive {
+            Some(at) => write!(to, "{}e+{}", &text[..at], &text[at + 1..]),
+            None => to.write_all(text.as_bytes()),
+        };
+    }
+    write!(to, "{value}")
 }
 
 #[cfg(test)]
@@ -134,6 +155,18 @@ mod tests {
         check("0.000001", "0.000001");
         check("0.0000001", "1e-7");
         check("9223372036854775807", "9223372036854775807");
+    }
+
+    #[test]
+    fn json_without_escapes_has_the_same_numbers() {
+        let value: serde_json::Value =
+            serde_json::from_str(r#"{"a":[1e20,1.50,2],"b":"<"}"#).unwrap();
+        let mut out = Vec::new();
+        write_json(&mut out, &value).unwrap();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            r#"{"a":[100000000000000000000,1.5,2],"b":"<"}"#
+        );
     }
 
     #[test]

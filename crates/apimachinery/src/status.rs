@@ -323,28 +323,9 @@ impl Status {
         status
     }
 
-    /// 503: not ready to serve.
-    pub fn service_unavailable(message: impl Into<String>) -> Self {
-        Self::failure(503, "ServiceUnavailable", message)
-    }
-
     /// 504: the request took too long.
     pub fn timeout(message: &str, retry_after_seconds: i32) -> Self {
         Self::failure(504, "Timeout", format!("Timeout: {message}"))
-            .retry_after(retry_after_seconds)
-    }
-
-    /// 500: an operation of the server took too long and may be tried again.
-    pub fn server_timeout(
-        resource: &GroupResource,
-        operation: &str,
-        retry_after_seconds: i32,
-    ) -> Self {
-        let text = format!(
-            "The {operation} operation against {resource} could not be completed at this time, please try again."
-        );
-        Self::failure(500, "ServerTimeout", text)
-            .about(resource, operation)
             .retry_after(retry_after_seconds)
     }
 

@@ -1,5 +1,6 @@
 //! Turning results into responses: one place per representation.
 
+use allot_apimachinery::quote::write_json;
 use allot_store::Entry;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode};
@@ -19,7 +20,10 @@ pub use list::Listing;
 /// A response with a JSON value as its body.
 pub fn value_response(code: u16, value: &Value, media: MediaType) -> Response<Body> {
     let bytes = match media.encoding {
-        Encoding::Json => serde_json::to_vec(value),
+        Encoding::Json => {
+            let mut bytes = Vec::with_capacity(256);
+            write_json(&mut bytes, value).map(|()| bytes)
+        }
         Encoding::PrettyJson => serde_json::to_vec_pretty(value).map(|mut bytes| {
             bytes.push(b'\n');
             bytes
@@ -232,7 +236,7 @@ impl Respond for View<'_> {
 
 fn write_value(out: &mut Vec<u8>, value: &Value) {
     // Writing JSON to memory does not fail.
-    let _ = serde_json::to_writer(out, value);
+    let _ = write_json(out, value);
 }
 
 fn write_head(out: &mut Vec<u8>, kind: &str, api_version: &str, meta: &Value) {

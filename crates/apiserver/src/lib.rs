@@ -70,6 +70,7 @@ mod panics;
 pub mod pki;
 mod policy_status;
 mod proxy;
+mod registered;
 mod reloads;
 mod remote;
 pub mod request;

@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::body::Body;
 use crate::large::in_place;
+use crate::registered;
 use crate::registry::Registry;
 use crate::request::Incoming;
 use crate::state::ServerState;
@@ -21,10 +22,11 @@ mod extended;
 mod merge;
 mod part;
 mod paths;
+mod shared;
 mod swagger;
 
 pub(crate) use extended::served_by;
-use part::{Part, components, digest, parts};
+use part::{Part, add_groups, components, digest, parts};
 pub(crate) use swagger::{Refused, reduce};
 
 const JSON: &str = "application/json";
@@ -299,7 +301,7 @@ fn v2(registry: &Registry) -> Value {
     let mut definitions = Map::new();
     for part in parts(registry).values() {
         match part {
-            Part::Plain { name } => {
+            Part::Plain { name, .. } => {
                 all_paths.extend(paths::plain(name, Format::V2));
                 definitions.extend(paths::plain_schemas(name, Format::V2));
             }
@@ -314,11 +316,14 @@ fn v2(registry: &Registry) -> Value {
             }
         }
     }
+    add_groups(&mut definitions, registered::versions());
+    let parameters = shared::take(&mut all_paths);
     json!({
         "swagger": "2.0",
-        "info": {"title": "Kubernetes", "version": crate::version::VERSION},
+        "info": {"title": "Kubernetes", "version": part::release(registry).to_string()},
         "paths": all_paths,
         "definitions": definitions,
+        "parameters": parameters,
         "securityDefinitions": {"BearerToken": {"in": "header", "name": "authorization", "type": "apiKey"}},
         "security": [{"BearerToken": []}],
     })

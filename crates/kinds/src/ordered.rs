@@ -3,6 +3,7 @@
 //! Upstream writes fields in declaration order, which is that of the protobuf numbers; users compare such output.
 //! Fields that the type does not have follow by name.
 
+use allot_apimachinery::quote::write_json;
 use allot_schema::apply::Managed;
 use allot_schema::protobuf::RawWriter;
 use allot_schema::types::{Field, Struct, Type};
@@ -11,7 +12,7 @@ use serde_json::{Map, Value};
 /// Any value; without a type, as it is.
 pub fn plain(out: &mut Vec<u8>, value: &Value) {
     // Writing JSON to memory does not fail.
-    let _ = serde_json::to_writer(out, value);
+    let _ = write_json(out, value);
 }
 
 /// A member's name, with what separates it from the one before. Field names need no escaping.

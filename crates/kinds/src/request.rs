@@ -130,16 +130,6 @@ impl RequestInfo {
         }
         info
     }
-
-    /// The name that a collection request restricts itself to by `metadata.name=…`, which authorization honours.
-    pub fn restrict_to_name(&mut self, name: &str) {
-        if self.is_resource
-            && self.name.is_empty()
-            && matches!(self.verb.as_str(), "list" | "watch" | "deletecollection")
-        {
-            self.name = name.to_owned();
-        }
-    }
 }
 
 /// Decoded query parameters in order.

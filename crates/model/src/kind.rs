@@ -104,11 +104,6 @@ impl Kind {
     pub const fn hub(self) -> Version {
         self.storage_version()
     }
-
-    /// Whether a `PUT` may omit `metadata.resourceVersion`.
-    pub const fn allows_unconditional_update(self) -> bool {
-        !matches!(self, Kind::ResourcePoolStatusRequest)
-    }
 }
 
 impl fmt::Display for Kind {

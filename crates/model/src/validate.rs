@@ -82,24 +82,6 @@ pub fn warnings(kind: Kind, value: &Value) -> Vec<String> {
     )]
 }
 
-/// The warning of every answer in a deprecated version; `None` for v1.
-///
-/// The releases are those of Kubernetes 1.36's life cycle tables.
-pub fn deprecation_warning(kind: Kind, version: crate::kind::Version) -> Option<String> {
-    use crate::kind::Version;
-    let (since, gone) = match (kind, version) {
-        (_, Version::V1) => return None,
-        (Kind::ResourcePoolStatusRequest, Version::V1Alpha3)
-        | (Kind::DeviceTaintRule, Version::V1Beta2) => (39, 42),
-        (_, Version::V1Beta2 | Version::V1Alpha3) => (36, 39),
-        (_, Version::V1Beta1) => (35, 38),
-    };
-    let api_version = version.api_version();
-    Some(format!(
-        "{api_version} {kind} is deprecated in v1.{since}+, unavailable in v1.{gone}+"
-    ))
-}
-
 /// Checks a list of `metav1.Condition` at `path`.
 pub fn conditions(list: &[Value], path: &Path) -> ErrorList {
     conditions::conditions(list, path)

@@ -12,6 +12,7 @@ use crate::{Node, decode, fields::Set, types::Struct};
 
 mod conflict;
 mod managed;
+mod scale;
 mod update;
 
 pub use conflict::{Conflict, Conflicts};

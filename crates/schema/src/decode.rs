@@ -15,6 +15,7 @@ mod context;
 mod embedded;
 mod empties;
 mod field;
+mod number;
 mod outcome;
 mod raw;
 mod scalar;
@@ -26,6 +27,7 @@ mod unstructured;
 use context::Context;
 pub use context::MAX_STRICT;
 use field::FieldOf;
+pub use number::settle_numbers;
 pub use outcome::{DecodeError, Decoded, Empty, Mode, RawText};
 pub use raw::{may_have_raw, raw_texts, write_compact};
 pub use scalar::json_type;
@@ -42,6 +44,23 @@ pub fn time_error(text: &str) -> Option<String> {
 pub fn decode_json(text: &[u8], schema: Option<&'static Struct>) -> Result<Decoded, DecodeError> {
     let mut context = Context::new();
     context.raws = Some(Vec::new());
+    read(text, schema, context)
+}
+
+/// Decodes the JSON text of a patch. The numbers in it stay as they are sent: the type of the patched object decides about
+/// them, or [`settle_numbers`].
+pub fn decode_patch(text: &[u8]) -> Result<Decoded, DecodeError> {
+    let mut context = Context::new();
+    context.keeps_numbers = true;
+    read(text, None, context)
+}
+
+fn read<'t>(
+    text: &'t [u8],
+    schema: Option<&'static Struct>,
+    mut context: Context<'t>,
+) -> Result<Decoded, DecodeError> {
+    context.text = Some(text);
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let value = Seed {
         context: &mut context,
@@ -87,12 +106,12 @@ impl Shape<'_> {
     }
 }
 
-struct Seed<'a, 'c> {
-    context: &'c mut Context,
+struct Seed<'a, 'c, 't> {
+    context: &'c mut Context<'t>,
     shape: Shape<'a>,
 }
 
-impl<'de> DeserializeSeed<'de> for Seed<'_, '_> {
+impl<'de> DeserializeSeed<'de> for Seed<'_, '_, '_> {
     type Value = Value;
 
     fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -100,20 +119,27 @@ impl<'de> DeserializeSeed<'de> for Seed<'_, '_> {
     }
 }
 
-impl Seed<'_, '_> {
-    fn scalar(self, value: Value) -> Value {
+impl Seed<'_, '_, '_> {
+    fn scalar(mut self, value: Value) -> Value {
         match self.shape {
-            Shape::Untyped | Shape::Raw => scalar::untyped(value),
+            Shape::Untyped if self.context.keeps_numbers => self.written(value, &Type::Int64),
+            Shape::Untyped => number::untyped(value),
+            Shape::Raw => number::whole(value),
             Shape::Struct(structure) => {
                 self.context
                     .mismatch(json_type(&value), structure.go_name(), None);
                 Value::Null
             }
-            Shape::Typed(ty, go_type) => match scalar::convert(value, ty) {
+            Shape::Typed(ty, go_type) => match scalar::convert(self.written(value, ty), ty) {
                 Ok(value) => value,
                 Err(scalar::Error::Mismatch(found)) => {
                     let expected = go_type.map_or_else(|| scalar::go_type(ty), str::to_owned);
-                    self.context.mismatch(&found, &expected, Some(ty));
+                    self.context.mismatch(found, &expected, Some(ty));
+                    Value::Null
+                }
+                Err(scalar::Error::Number(number)) => {
+                    let expected = go_type.map_or_else(|| scalar::go_type(ty), str::to_owned);
+                    self.context.number_mismatch(&number, &expected, Some(ty));
                     Value::Null
                 }
                 Err(scalar::Error::Text(text)) => {
@@ -128,7 +154,32 @@ impl Seed<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for Seed<'_, '_> {
+impl Seed<'_, '_, '_> {
+    /// A number of which the text tells more than its value: an integer may be `-0`, and the notation of a quantity is kept.
+    fn written(&mut self, value: Value, ty: &Type) -> Value {
+        let Value::Number(number) = &value else {
+            return value;
+        };
+        if !number.is_f64() {
+            return value;
+        }
+        match ty {
+            Type::Quantity => {
+                let written = self.context.as_written(number).map(str::to_owned);
+                written.map_or(value, Value::String)
+            }
+            Type::Int32 | Type::Int64 | Type::IntOrString
+                if number.as_f64() == Some(0.0)
+                    && self.context.as_written(number) == Some("-0") =>
+            {
+                0.into()
+            }
+            _ => value,
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for Seed<'_, '_, '_> {
     type Value = Value;
 
     fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -241,13 +292,17 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
 
 /// Bytes that are sent as a list of numbers, which Go takes as well as their text in base64.
 fn visit_bytes<'de, A: SeqAccess<'de>>(
-    context: &mut Context,
+    context: &mut Context<'_>,
     mut sequence: A,
 ) -> Result<Value, A::Error> {
     let mut bytes = Vec::new();
     while let Some(item) = sequence.next_element::<Value>()? {
         let byte = scalar::byte(&item).unwrap_or_else(|found| {
-            context.mismatch(&found, "uint8", None);
+            match found {
+                scalar::Error::Number(number) => context.number_mismatch(&number, "uint8", None),
+                scalar::Error::Mismatch(found) => context.mismatch(found, "uint8", None),
+                scalar::Error::Text(_) => {}
+            }
             0
         });
         bytes.push(byte);
@@ -270,7 +325,7 @@ fn element_name(name: &'static str) -> Option<&'static str> {
 }
 
 fn visit_entries<'de, A: MapAccess<'de>>(
-    context: &mut Context,
+    context: &mut Context<'_>,
     mut map: A,
     element: Shape<'_>,
     report: bool,
@@ -298,7 +353,7 @@ fn visit_entries<'de, A: MapAccess<'de>>(
 }
 
 fn visit_struct<'de, A: MapAccess<'de>>(
-    context: &mut Context,
+    context: &mut Context<'_>,
     mut map: A,
     structure: &'static Struct,
 ) -> Result<Value, A::Error> {

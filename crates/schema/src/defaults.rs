@@ -173,6 +173,7 @@ fn rule(name: &str, map: &mut Object) {
             set_absent(map, "protocol", "TCP");
         }
         "batch.v1.CronJobSpec" => apps::cron_job(map),
+        "batch.v1.PodFailurePolicyOnPodConditionsPattern" => set(map, "status", "True"),
         "autoscaling.v1.HorizontalPodAutoscalerSpec" => set(map, "minReplicas", 1),
         "autoscaling.v2.HorizontalPodAutoscalerSpec" => apps::autoscaler(map),
         "rbac.v1.RoleRef" => set(map, "apiGroup", "rbac.authorization.k8s.io"),

@@ -83,10 +83,12 @@ pub fn unknown_formats(definition: &Value) -> Vec<String> {
 
 /// Adds the storage version to `status.storedVersions` if it is missing.
 pub fn note_storage_version(definition: &mut Value) {
-    let stored = storage_version(definition).to_owned();
-    if stored.is_empty() {
+    let mut all = versions(definition).iter();
+    let Some(stored) = all.find(|version| version["storage"] == true) else {
         return;
-    }
+    };
+    // Also one without a name, which validation refuses.
+    let stored = text(stored, "name").to_owned();
     let versions = &mut definition["status"]["storedVersions"];
     match versions {
         Value::Array(versions) => {

@@ -9,10 +9,13 @@ use crate::{
     types::{self, Field, Struct, StructId, Topology, Type},
 };
 
+mod custom;
 mod describe;
 mod expressions;
 pub mod proto;
+mod special;
 
+pub use custom::{custom_name, custom_schema, list_schema};
 pub use expressions::decl_type;
 
 /// Which of the two document formats a schema is for; they differ in how references and defaults are written.
@@ -47,11 +50,12 @@ pub fn schemas(roots: impl IntoIterator<Item = StructId>, format: Format) -> Map
         }
         for field in &structure.fields {
             references(&field.ty, &mut waiting, &mut special);
+            special.extend(special::json_name(structure, field));
         }
         out.insert(structure.name.to_owned(), schema(structure, format));
     }
     for name in special {
-        out.insert(name.to_owned(), special_schema(name, format));
+        out.insert(name.to_owned(), special::schema(name, format));
     }
     out
 }
@@ -61,7 +65,7 @@ fn references(ty: &Type, waiting: &mut Vec<StructId>, special: &mut BTreeSet<&'s
         Type::Struct(id) => waiting.push(*id),
         Type::List(element) | Type::Map(element) => references(element, waiting, special),
         ty => {
-            special.extend(special_name(ty));
+            special.extend(special::name(ty));
             if matches!(ty, Type::SchemaOrBool | Type::SchemaOrArray) {
                 waiting.extend(types::by_name(JSON_SCHEMA));
             }
@@ -72,42 +76,6 @@ fn references(ty: &Type, waiting: &mut Vec<StructId>, special: &mut BTreeSet<&'s
 const JSON_SCHEMA: &str =
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
 
-/// Scalars that are published under a separate name.
-fn special_name(ty: &Type) -> Option<&'static str> {
-    Some(match ty {
-        Type::Time => "io.k8s.apimachinery.pkg.apis.meta.v1.Time",
-        Type::MicroTime => "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime",
-        Type::Duration => "io.k8s.apimachinery.pkg.apis.meta.v1.Duration",
-        Type::Quantity => "io.k8s.apimachinery.pkg.api.resource.Quantity",
-        Type::IntOrString => "io.k8s.apimachinery.pkg.util.intstr.IntOrString",
-        Type::Raw => "io.k8s.apimachinery.pkg.runtime.RawExtension",
-        Type::SchemaOrBool => {
-            "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrBool"
-        }
-        Type::SchemaOrArray => {
-            "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrArray"
-        }
-        _ => return None,
-    })
-}
-
-fn special_schema(name: &str, format: Format) -> Value {
-    match name.rsplit('.').next().unwrap_or_default() {
-        "Time" | "MicroTime" => json!({"type":"string","format":"date-time"}),
-        "Duration" => json!({"type":"string"}),
-        "Quantity" if format == Format::V3 => {
-            json!({"oneOf":[{"type":"string"},{"type":"number"}]})
-        }
-        "Quantity" => json!({"type":"string"}),
-        "IntOrString" if format == Format::V3 => {
-            json!({"format":"int-or-string","oneOf":[{"type":"integer"},{"type":"string"}]})
-        }
-        "IntOrString" => json!({"type":"string","format":"int-or-string"}),
-        "RawExtension" => json!({"type":"object"}),
-        _ => json!({}),
-    }
-}
-
 /// The schema of one type.
 pub fn schema(structure: &'static Struct, format: Format) -> Value {
     let mut out = Map::new();
@@ -116,7 +84,7 @@ pub fn schema(structure: &'static Struct, format: Format) -> Value {
         .fields
         .iter()
         .map(|field| {
-            let mut property = property(field, format);
+            let mut property = property(structure, field, format);
             if let Some(text) = describe::of_field(name, field.name, is_kind) {
                 property["description"] = text.into();
             }
@@ -147,20 +115,28 @@ pub fn schema(structure: &'static Struct, format: Format) -> Value {
     if structure.atomic {
         out.insert("x-kubernetes-map-type".to_owned(), "atomic".into());
     }
+    if let Some(unions) = special::unions(structure.name) {
+        out.insert("x-kubernetes-unions".to_owned(), unions);
+    }
     Value::Object(out)
 }
 
-fn property(field: &Field, format: Format) -> Value {
-    let mut out = match type_schema(&field.ty, format) {
+fn property(structure: &Struct, field: &Field, format: Format) -> Value {
+    let json = special::json_name(structure, field);
+    let mut out = match type_schema(&field.ty, format, json) {
         Value::Object(map) => map,
         _ => Map::new(),
     };
     if format == Format::V3 {
-        // In v3 a reference knows no other members, which fields have.
-        if let Some(reference) = out.remove("$ref") {
-            out.insert("allOf".to_owned(), json!([{"$ref": reference}]));
-        }
         let default = field.default.clone().or_else(|| implied_default(field));
+        // In v3 a reference knows no other members, which most fields have.
+        let is_bare = default.is_none() && special::is_bare(structure, field);
+        if let Some(reference) = out.remove("$ref") {
+            match is_bare {
+                true => out.insert("$ref".to_owned(), reference),
+                false => out.insert("allOf".to_owned(), json!([{"$ref": reference}])),
+            };
+        }
         if let Some(default) = default {
             out.insert("default".to_owned(), default);
         }
@@ -192,7 +168,8 @@ fn property(field: &Field, format: Format) -> Value {
             out.insert("x-kubernetes-list-map-keys".to_owned(), json!(keys));
         }
         Topology::Atomic => {
-            let key = if matches!(field.ty, Type::List(_)) {
+            // Go's bytes are a list.
+            let key = if matches!(field.ty, Type::List(_) | Type::Bytes) {
                 "x-kubernetes-list-type"
             } else {
                 "x-kubernetes-map-type"
@@ -204,6 +181,7 @@ fn property(field: &Field, format: Format) -> Value {
         (true, true) => "merge,retainKeys",
         (true, false) => "merge",
         (false, true) => "retainKeys",
+        (false, false) if field.patch.replace => "replace",
         (false, false) => "",
     };
     if !strategy.is_empty() {
@@ -231,8 +209,10 @@ pub(crate) fn implied_default(field: &Field) -> Option<Value> {
     }
 }
 
-fn type_schema(ty: &Type, format: Format) -> Value {
-    if let Some(name) = special_name(ty) {
+/// The schema of a type; `json` is the name of that of the JSON in it.
+fn type_schema(ty: &Type, format: Format, json: Option<&str>) -> Value {
+    let name = special::name(ty).or_else(|| json.filter(|_| *ty == Type::Json));
+    if let Some(name) = name {
         return format.reference(name);
     }
     match ty {
@@ -242,9 +222,11 @@ fn type_schema(ty: &Type, format: Format) -> Value {
         Type::Int64 => json!({"type":"integer","format":"int64"}),
         Type::Double => json!({"type":"number","format":"double"}),
         Type::Bytes => json!({"type":"string","format":"byte"}),
-        Type::List(element) => json!({"type":"array","items":element_schema(element, format)}),
+        Type::List(element) => {
+            json!({"type":"array","items":element_schema(element, format, json)})
+        }
         Type::Map(element) => {
-            json!({"type":"object","additionalProperties":element_schema(element, format)})
+            json!({"type":"object","additionalProperties":element_schema(element, format, json)})
         }
         Type::Struct(id) => format.reference(id.get().name),
         _ => json!({"type":"object"}),
@@ -252,8 +234,8 @@ fn type_schema(ty: &Type, format: Format) -> Value {
 }
 
 /// Elements carry their zero value as default in v3.
-fn element_schema(ty: &Type, format: Format) -> Value {
-    let mut schema = type_schema(ty, format);
+fn element_schema(ty: &Type, format: Format, json: Option<&str>) -> Value {
+    let mut schema = type_schema(ty, format, json);
     if format == Format::V3 {
         match ty {
             Type::Struct(_) => schema = json!({"allOf":[schema],"default":{}}),
@@ -264,95 +246,6 @@ fn element_schema(ty: &Type, format: Format) -> Value {
         }
     }
     schema
-}
-
-/// The schema of a custom resource's version as it is published: its own, with the fields that all objects have.
-pub fn custom_schema(
-    schema: &Value,
-    group: &str,
-    version: &str,
-    kind: &str,
-    format: Format,
-) -> Value {
-    let mut out = match published(schema, format) {
-        Value::Object(map) => map,
-        _ => Map::new(),
-    };
-    out.insert("type".to_owned(), "object".into());
-    let meta = format.reference("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta");
-    let meta = if format == Format::V3 {
-        json!({"allOf":[meta]})
-    } else {
-        meta
-    };
-    let properties = out.entry("properties").or_insert_with(|| json!({}));
-    if let Value::Object(properties) = properties {
-        properties.insert("apiVersion".to_owned(), json!({"type":"string"}));
-        properties.insert("kind".to_owned(), json!({"type":"string"}));
-        properties.insert("metadata".to_owned(), meta);
-    }
-    let gvk = json!([{"group":group,"version":version,"kind":kind}]);
-    out.insert("x-kubernetes-group-version-kind".to_owned(), gvk);
-    Value::Object(out)
-}
-
-/// OpenAPI v2 knows neither junctors nor nullable values; what uses them is published without.
-fn published(schema: &Value, format: Format) -> Value {
-    let Value::Object(map) = schema else {
-        return schema.clone();
-    };
-    if format == Format::V3 {
-        return schema.clone();
-    }
-    let mut out = Map::new();
-    let open = schema["x-kubernetes-preserve-unknown-fields"] == true
-        || schema["x-kubernetes-int-or-string"] == true;
-    for (key, value) in map {
-        match key.as_str() {
-            "oneOf" | "anyOf" | "allOf" | "not" | "nullable" | "default" => {}
-            "type" if open => {}
-            "properties" => {
-                let properties = value.as_object().into_iter().flatten();
-                let properties: Map<String, Value> = properties
-                    .map(|(name, sub)| (name.clone(), published(sub, format)))
-                    .collect();
-                out.insert(key.clone(), Value::Object(properties));
-            }
-            "items" | "additionalProperties" => {
-                out.insert(key.clone(), published(value, format));
-            }
-            _ => {
-                out.insert(key.clone(), value.clone());
-            }
-        }
-    }
-    Value::Object(out)
-}
-
-/// The schema of the list of a kind whose schema has this name.
-pub fn list_schema(
-    item: &str,
-    group: &str,
-    version: &str,
-    list_kind: &str,
-    format: Format,
-) -> Value {
-    let reference = format.reference(item);
-    let meta = format.reference("io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta");
-    json!({
-        "type": "object", "required": ["items"],
-        "properties": {
-            "apiVersion": {"type":"string"}, "kind": {"type":"string"},
-            "items": {"type":"array","items":reference}, "metadata": meta,
-        },
-        "x-kubernetes-group-version-kind": [{"group":group,"version":version,"kind":list_kind}],
-    })
-}
-
-/// The name under which a custom kind is published: the group reversed.
-pub fn custom_name(group: &str, version: &str, kind: &str) -> String {
-    let reversed: Vec<&str> = group.split('.').rev().collect();
-    format!("{}.{version}.{kind}", reversed.join("."))
 }
 
 #[cfg(test)]

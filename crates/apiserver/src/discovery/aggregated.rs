@@ -97,7 +97,7 @@ fn group(registry: &Registry, group: &Group) -> Value {
         entry
     };
     let versions: Vec<Value> = group.versions.iter().map(entry).collect();
-    let mut metadata = json!({"creationTimestamp": null});
+    let mut metadata = json!({});
     if !name.is_empty() {
         metadata["name"] = name.as_str().into();
     }

@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use allot_apimachinery::quote::write_json;
 use allot_store::Entry;
 use bytes::Bytes;
 use futures::Stream;
@@ -340,7 +341,7 @@ fn write_text(out: &mut Vec<u8>, item: &Value, encoding: Encoding, indent: &str)
         }
         Encoding::Json | Encoding::Protobuf => {
             // Writing JSON to memory does not fail.
-            let _ = serde_json::to_writer(out, item);
+            let _ = write_json(out, item);
         }
     }
 }

@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use allot_model::features::Release;
 use allot_schema::openapi::{self as schemas, Format};
 use allot_schema::types;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha512};
 
 use super::paths;
+use crate::registered;
 use crate::registry::{Registry, Resource};
 
 /// What one document is about.
@@ -22,12 +24,19 @@ pub(super) enum Part {
         old_claims: bool,
     },
     /// Paths that are not resources.
-    Plain { name: String },
+    Plain { name: String, release: Release },
+}
+
+/// The release whose API the registry has.
+pub(super) fn release(registry: &Registry) -> Release {
+    let mut built_in = registry.iter().filter(|it| it.custom.is_none());
+    built_in.next().map_or(Release::DEFAULT, |it| it.release)
 }
 
 /// The parts of the OpenAPI document, by the paths that they describe.
 pub(super) fn parts(registry: &Registry) -> BTreeMap<String, Part> {
     let mut out = BTreeMap::new();
+    let release = release(registry);
     // A classic version of any resource comes with that of claims.
     let old_claims = registry.iter().any(|it| crate::classic::is_shared(it));
     for name in [
@@ -41,6 +50,7 @@ pub(super) fn parts(registry: &Registry) -> BTreeMap<String, Part> {
             name.to_owned(),
             Part::Plain {
                 name: name.to_owned(),
+                release,
             },
         );
     }
@@ -52,8 +62,10 @@ pub(super) fn parts(registry: &Registry) -> BTreeMap<String, Part> {
                 // Upstream describes the paths of built-in groups only.
                 if resource.custom.is_none() {
                     let group = format!("apis/{}", resource.group);
-                    out.entry(group.clone())
-                        .or_insert(Part::Plain { name: group });
+                    out.entry(group.clone()).or_insert(Part::Plain {
+                        name: group,
+                        release,
+                    });
                 }
                 format!("apis/{}/{}", resource.group, version.name)
             };
@@ -89,7 +101,7 @@ impl Part {
     /// Changes when the document does, and is available without generating it.
     pub(super) fn hash(&self) -> String {
         match self {
-            Part::Plain { name } => digest(&[name]),
+            Part::Plain { name, .. } => digest(&[name]),
             Part::Version {
                 group,
                 version,
@@ -117,9 +129,32 @@ impl Part {
         }
     }
 
+    /// All resources are custom ones.
+    fn is_custom(&self) -> bool {
+        match self {
+            Part::Plain { .. } => false,
+            Part::Version { resources, .. } => resources.iter().all(|it| it.custom.is_some()),
+        }
+    }
+
+    /// What the document is called.
+    fn info(&self) -> Value {
+        if self.is_custom() {
+            return json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"});
+        }
+        let release = match self {
+            Part::Plain { release, .. } => *release,
+            Part::Version { resources, .. } => {
+                let mut built_in = resources.iter().filter(|it| it.custom.is_none());
+                built_in.next().map_or(Release::DEFAULT, |it| it.release)
+            }
+        };
+        json!({"title": "Kubernetes", "version": release.to_string()})
+    }
+
     pub(super) fn v3(&self) -> Value {
         let (paths, components) = match self {
-            Part::Plain { name } => {
+            Part::Plain { name, .. } => {
                 let components = paths::plain_schemas(name, Format::V3);
                 (paths::plain(name, Format::V3), components)
             }
@@ -135,12 +170,14 @@ impl Part {
         };
         let mut document = json!({
             "openapi": "3.0.0",
-            "info": {"title": "Kubernetes", "version": crate::version::VERSION},
+            "info": self.info(),
             "paths": paths,
-            "components": {
-                "securitySchemes": {"BearerToken": {"in": "header", "name": "authorization", "type": "apiKey"}},
-            },
+            "components": {},
         });
+        if !self.is_custom() {
+            document["components"]["securitySchemes"] =
+                json!({"BearerToken": {"in": "header", "name": "authorization", "type": "apiKey"}});
+        }
         // Clients that write the document again leave out what is empty.
         if !components.is_empty() {
             document["components"]["schemas"] = components.into();
@@ -157,16 +194,27 @@ pub(super) fn components(
     format: Format,
 ) -> Map<String, Value> {
     const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
+    // What operations refer to besides their kind, by the verb of a resource that has them.
+    let built_in = |verb: &str| {
+        resources
+            .iter()
+            .any(|it| it.custom.is_none() && has(it, verb))
+    };
+    let any = |verb: &str| resources.iter().any(|it| has(it, verb));
     let common = [
-        "APIResourceList",
-        "DeleteOptions",
-        "Status",
-        "WatchEvent",
-        "Patch",
-        "ObjectMeta",
-        "ListMeta",
+        (
+            "APIResourceList",
+            resources.iter().any(|it| it.custom.is_none()),
+        ),
+        ("DeleteOptions", any("delete") || any("deletecollection")),
+        ("Status", any("delete") || any("deletecollection")),
+        ("WatchEvent", built_in("watch")),
+        ("Patch", any("patch")),
+        ("ObjectMeta", true),
+        ("ListMeta", any("list")),
     ];
-    let mut roots: BTreeSet<String> = common.iter().map(|name| format!("{META}.{name}")).collect();
+    let common = common.iter().filter(|(_, is_used)| *is_used);
+    let mut roots: BTreeSet<String> = common.map(|(name, _)| format!("{META}.{name}")).collect();
     let mut custom = Map::new();
     for resource in resources {
         match &resource.custom {
@@ -211,6 +259,10 @@ pub(super) fn components(
     }
     let mut out = schemas::schemas(roots.iter().filter_map(|name| types::by_name(name)), format);
     out.extend(custom);
+    match resources.iter().find(|it| it.custom.is_none()) {
+        Some(it) => add_groups(&mut out, [(it.group.as_str(), version)]),
+        None => add_groups(&mut out, of_core_server()),
+    }
     if old_claims && let Some(claim) = out.get_mut("io.k8s.api.core.v1.PodResourceClaim") {
         let text = json!({"type": "string"});
         claim["properties"]["source"] = json!({
@@ -220,4 +272,38 @@ pub(super) fn components(
         });
     }
     out
+}
+
+fn has(resource: &Resource, verb: &str) -> bool {
+    resource.verbs.iter().any(|known| known == verb)
+}
+
+/// The groups of upstream's core server, whose types definitions of custom resources refer to.
+fn of_core_server() -> impl Iterator<Item = (&'static str, &'static str)> {
+    const OTHERS: [&str; 4] = [
+        "admission.k8s.io",
+        "apiextensions.k8s.io",
+        "apiregistration.k8s.io",
+        "imagepolicy.k8s.io",
+    ];
+    registered::versions().filter(|(group, _)| !OTHERS.contains(group))
+}
+
+/// Types that are part of every group are kinds of the core group, and of that of the document.
+pub(super) fn add_groups<'a>(
+    schemas: &mut Map<String, Value>,
+    groups: impl IntoIterator<Item = (&'a str, &'a str)>,
+) {
+    let mut all = BTreeSet::from([("", "v1")]);
+    all.extend(groups);
+    for (name, schema) in schemas {
+        let Some(id) = types::by_name(name).filter(|id| id.get().any_group) else {
+            continue;
+        };
+        let kind = id.get().simple_name();
+        let kinds = all.iter();
+        let kinds =
+            kinds.map(|(group, version)| json!({"group":group,"version":version,"kind":kind}));
+        schema["x-kubernetes-group-version-kind"] = kinds.collect();
+    }
 }

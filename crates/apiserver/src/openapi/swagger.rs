@@ -19,7 +19,7 @@ mod shape;
 pub(super) const KINDS: &str = "x-kubernetes-group-version-kind";
 /// What a reference to a definition begins with.
 pub(super) const DEFINITIONS: &str = "#/definitions/";
-const PARAMETERS: &str = "#/parameters/";
+pub(super) const PARAMETERS: &str = "#/parameters/";
 /// The most bytes of a reduced document, roughly.
 const MOST: usize = 4 << 20;
 /// What a value counts beside its text.

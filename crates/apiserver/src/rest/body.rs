@@ -1,6 +1,6 @@
 //! Reading objects from request bodies.
 
-use allot_apimachinery::quote::quote;
+use allot_apimachinery::quote::{go_json_bytes, quote};
 use allot_schema::decode::{DecodeError, Decoded, Mode, decode_json};
 use serde_json::Value;
 
@@ -10,6 +10,7 @@ use super::media_type::{content_type, unknown_format};
 use crate::context::{Call, FieldValidation};
 use crate::custom::CustomResource;
 use crate::error::{ApiError, Result};
+use crate::registered;
 use crate::yaml;
 
 pub(super) use type_meta::TypeMeta;
@@ -33,8 +34,8 @@ impl Call<'_> {
             "application/yaml" => {
                 let read = yaml::read(body).map_err(unread)?;
                 repeated = read.repeated;
-                // As JSON text, so that one decoder sees all bodies.
-                std::borrow::Cow::Owned(read.value.to_string().into_bytes())
+                // As the JSON text that Go makes of it, so that one decoder sees all bodies.
+                std::borrow::Cow::Owned(go_json_bytes(&read.value))
             }
             "application/vnd.kubernetes.protobuf" => {
                 std::borrow::Cow::Owned(protobuf_to_json(body).map_err(unread)?)
@@ -167,8 +168,11 @@ impl Call<'_> {
             // A number that no float holds is met after the kind.
             other => unusable(wanted, &self.version, wanted, &other),
         })?;
-        // Upstream reads the type twice: as that of any object, then that of a custom one.
-        TypeMeta::of_text(text).map_err(unread)?;
+        // Upstream reads the type twice: as that of any object, then that of a custom one. Most bodies state it once, in its
+        // own fields, and both readings find the same.
+        if !decoded.strict.is_empty() || !TypeMeta::is_plain(&decoded.value) {
+            TypeMeta::of_text(text).map_err(unread)?;
+        }
         let TypeMeta { api_version, kind } = TypeMeta::of_value(&decoded.value)
             .and_then(|claimed| claimed.with_kind(body))
             .map_err(unread)?;
@@ -198,15 +202,14 @@ impl Call<'_> {
         let (own_group, _) = crate::object::split_api_version(&own.api_version);
         let (group, version) = crate::object::split_api_version(&sent.api_version);
         let custom = self.resource.custom.is_some();
-        if !custom && !is_registered(self, group, version, &sent.kind) {
+        if !custom && !is_registered(group, version, &sent.kind) {
             let error = not_registered(&sent.api_version, &sent.kind);
             return unusable(&sent.kind, version, kind, &error);
         }
         if sent.kind == *kind {
             return ApiError::bad_request(format!(
                 "the API version in the data ({}) does not match the expected API version ({})",
-                sent.api_version,
-                self.resource.api_version(&self.version)
+                sent.api_version, own.api_version
             ));
         }
         let error = format!(
@@ -238,16 +241,10 @@ pub(super) fn internal_package(group: &str) -> &str {
 }
 
 /// Upstream has the kind in that version registered. Older versions of its groups are registered though not served.
-pub(super) fn is_registered(call: &Call<'_>, group: &str, version: &str, kind: &str) -> bool {
-    let known =
-        group == allot_model::GROUP && matches!(version, "v1alpha3" | "v1beta1" | "v1beta2");
-    let older = (version.contains("alpha") || version.contains("beta"))
-        && !known
-        && (group == call.resource.group || matches!(group, "apps" | "batch" | "policy"))
-        && !group.is_empty();
-    let has = |version: &str| allot_schema::types::lookup(group, version, kind).is_some();
-    let own = group == call.resource.group && kind == call.resource.kind;
-    kind.is_empty() || has(version) || older && (own || has("v1"))
+pub(super) fn is_registered(group: &str, version: &str, kind: &str) -> bool {
+    kind.is_empty()
+        || allot_schema::types::lookup(group, version, kind).is_some()
+        || registered::has(group, version, kind)
 }
 
 /// Upstream's message for a kind that is not registered.

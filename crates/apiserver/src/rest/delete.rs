@@ -251,7 +251,8 @@ pub(super) fn check_preconditions(
             "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). The object might \
              have {happened}"
         );
-        let kind = GroupResource::new(resource.group.as_str(), resource.kind.as_str());
+        let kind = resource.group_kind();
+        let kind = GroupResource::new(kind.group, kind.kind);
         Err(Status::conflict(&kind, name, &why).into())
     };
     if let Some(uid) = &preconditions.uid
@@ -292,4 +293,34 @@ pub(super) async fn delete_collection(call: Call<'_>, body: Bytes) -> Result<Res
     }
     call.check_shape()?;
     super::read::respond(&call, entries, of_list).await
+}
+
+#[cfg(test)]
+mod tests {
+    use allot_model::features::Release;
+
+    use super::*;
+    use crate::builtin;
+    use crate::registry::RuntimeConfig;
+
+    #[test]
+    fn regression_events_of_both_groups_are_of_one_kind() {
+        let registry = builtin::registry(&RuntimeConfig::default(), Release::DEFAULT);
+        let preconditions = Preconditions {
+            uid: Some("x".to_owned()),
+            ..Preconditions::default()
+        };
+        let object = json!({"metadata": {"uid": "y"}});
+        for (group, plural, kind) in [
+            ("", "events", "Event"),
+            ("events.k8s.io", "events", "Event"),
+            ("apps", "deployments", "Deployment.apps"),
+        ] {
+            let resource = registry.get(group, plural).unwrap();
+            let error = check_preconditions(resource, "e", &object, &preconditions).unwrap_err();
+            let text = error.0.to_json()["message"].as_str().unwrap().to_owned();
+            let expected = format!("Operation cannot be fulfilled on {kind} \"e\": the UID");
+            assert!(text.starts_with(&expected), "{text}");
+        }
+    }
 }

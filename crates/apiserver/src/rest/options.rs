@@ -3,7 +3,7 @@
 use allot_apimachinery::Status;
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::gvk::GroupKind;
-use allot_apimachinery::quote::quote;
+use allot_apimachinery::quote::{go_json_bytes, quote};
 use serde_json::{Value, json};
 
 use super::body::TypeMeta;
@@ -162,7 +162,7 @@ pub(super) fn delete_options(call: &Call<'_>, body: &[u8]) -> Result<DeleteOptio
         }
         "application/yaml" => {
             let read = crate::yaml::read(body).map_err(ApiError::bad_request)?;
-            parse_delete_options(read.value.to_string().as_bytes(), query)
+            parse_delete_options(&go_json_bytes(&read.value), query)
         }
         _ => Err(unknown_format()),
     }

@@ -60,10 +60,12 @@ pub(super) async fn watch(call: Call<'_>) -> Result<Response<Body>> {
             // The client has seen a newer state: what there was before must not take its place.
             let ApiError(status) = ApiError::future_version(from, page.revision);
             first_error = Some(status.to_json());
+            None
+        } else {
+            initial = call.all_converted(page.entries).await?;
+            initial.retain(|entry| call.selects(&selection, entry));
+            Some(backend.watch(&call.resource.collection, &prefix, page.revision)?)
         }
-        initial = call.all_converted(page.entries).await?;
-        initial.retain(|entry| call.selects(&selection, entry));
-        Some(backend.watch(&call.resource.collection, &prefix, page.revision)?)
     } else {
         let start = if from == 0 { backend.revision() } else { from };
         match backend.watch(&call.resource.collection, &prefix, start) {

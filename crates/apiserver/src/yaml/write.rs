@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::fmt::Write as _;
 
+use allot_apimachinery::strconv::format_float;
 use serde_json::Value;
 
 mod style;
@@ -133,9 +134,22 @@ fn scalar(out: &mut String, value: &Value, at: usize) {
         Value::String(found) => text(out, found, at, false),
         Value::Object(_) => out.push_str("{}"),
         Value::Array(_) => out.push_str("[]"),
+        Value::Number(number) => out.push_str(&self::number(number)),
         value => {
             let _ = write!(out, "{value}");
         }
+    }
+}
+
+/// A number. The library has read it as JSON, where a float that is whole looks like an integer, unless it is very large.
+fn number(number: &serde_json::Number) -> String {
+    let text = match number.as_f64().filter(|_| number.is_f64()) {
+        Some(float) => float.to_string(),
+        None => return number.to_string(),
+    };
+    match text.parse::<i64>().is_ok() || text.parse::<u64>().is_ok() {
+        true => text,
+        false => format_float(number.as_f64().unwrap_or_default()),
     }
 }
 

@@ -1,10 +1,10 @@
 //! What a decoder knows on its way through an object: where it is, and what it has found.
 
 use allot_apimachinery::quote::quote;
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 use super::outcome::{DecodeError, Decoded, RawText};
-use super::{empties, scalar};
+use super::{empties, number, scalar};
 use crate::types::{Struct, Type};
 
 /// The maximum number of unknown and duplicate fields that are reported for an object, as in upstream's decoder.
@@ -14,7 +14,13 @@ pub const MAX_STRICT: usize = 100;
 const MAX_STRICT_TEXT: usize = 4 << 20;
 
 /// What is known while an object is decoded.
-pub(super) struct Context {
+pub(super) struct Context<'t> {
+    /// The text of the object, where it is read from one.
+    pub(super) text: Option<&'t [u8]>,
+    /// How many numbers were looked for in the text.
+    searches: usize,
+    /// Numbers without a type stay as they are sent: a patch sets them in an object with types.
+    pub(super) keeps_numbers: bool,
     /// The path as strict errors print it.
     pub(super) path: String,
     /// The path as Go's type errors print it: JSON names of struct fields only.
@@ -35,9 +41,12 @@ pub(super) struct Context {
     pub(super) has_empties: bool,
 }
 
-impl Context {
+impl<'t> Context<'t> {
     pub(super) fn new() -> Self {
         Self {
+            text: None,
+            searches: 0,
+            keeps_numbers: false,
             path: String::new(),
             fields: Vec::new(),
             structs: Vec::new(),
@@ -83,6 +92,20 @@ impl Context {
             self.error = Some(text());
             self.stopped = true;
         }
+    }
+
+    /// A number as the text of the object writes it; none where there is no text, or too much was looked for in it.
+    pub(super) fn as_written(&mut self, number: &Number) -> Option<&'t str> {
+        let text = self.text.filter(|_| self.searches < number::MAX_SEARCHES)?;
+        self.searches += 1;
+        number::as_written(text, number)
+    }
+
+    /// As [`Context::mismatch`], about a number that the type does not hold.
+    pub(super) fn number_mismatch(&mut self, number: &Number, expected: &str, ty: Option<&Type>) {
+        let written = self.as_written(number).map(str::to_owned);
+        let written = written.unwrap_or_else(|| number.to_string());
+        self.mismatch(&format!("number {written}"), expected, ty);
     }
 
     pub(super) fn mismatch(&mut self, found: &str, expected: &str, ty: Option<&Type>) {

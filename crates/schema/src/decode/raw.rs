@@ -59,7 +59,7 @@ fn collect(schema: &'static Struct, seen: &mut Vec<&'static str>, names: &mut Ve
 
 /// Reads the value of a raw field and, where the object is a text, keeps that of the value.
 pub(super) fn next_value<'de, A: MapAccess<'de>>(
-    context: &mut Context,
+    context: &mut Context<'_>,
     map: &mut A,
 ) -> Result<Value, A::Error> {
     if context.raws.is_none() {

@@ -4,12 +4,15 @@ use allot_apimachinery::quantity::Quantity;
 use base64::Engine as _;
 use serde_json::{Number, Value};
 
+use super::number::whole;
 use crate::types::Type;
 
 /// Why a scalar does not fit.
 pub(super) enum Error {
     /// It is something else; the text is how Go calls what was found.
-    Mismatch(String),
+    Mismatch(&'static str),
+    /// A number that the type does not hold.
+    Number(Number),
     /// The type has its own parser, with this error.
     Text(String),
 }
@@ -80,26 +83,13 @@ pub(super) fn collection_text(ty: &Type) -> Option<String> {
 const QUANTITY_FORM: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 
-/// A float without fraction prints as an integer in Go, and so it is kept as one.
-pub(super) fn untyped(value: Value) -> Value {
-    if let Value::Number(number) = &value
-        && number.is_f64()
-        && let Some(float) = number.as_f64()
-        && float.fract() == 0.0
-        && float.abs() < 9.0e15
-    {
-        return Value::from(float as i64);
-    }
-    value
-}
-
 /// The scalar in the form in which its type is stored.
 pub(super) fn convert(value: Value, ty: &Type) -> Result<Value, Error> {
     match (ty, &value) {
         (Type::String, Value::String(_)) | (Type::Bool, Value::Bool(_)) => Ok(value),
         (Type::Int32, Value::Number(number)) => integer(number, i32::MIN.into(), i32::MAX.into()),
         (Type::Int64, Value::Number(number)) => integer(number, i64::MIN, i64::MAX),
-        (Type::Raw | Type::Json, _) | (Type::Double, Value::Number(_)) => Ok(untyped(value)),
+        (Type::Raw | Type::Json, _) | (Type::Double, Value::Number(_)) => Ok(whole(value)),
         (Type::SchemaOrBool, Value::Bool(_)) => Ok(value),
         (Type::SchemaOrBool, _) => Err(Error::Text("boolean or JSON schema expected".to_owned())),
         (Type::IntOrString, Value::String(_)) => Ok(value),
@@ -113,14 +103,14 @@ pub(super) fn convert(value: Value, ty: &Type) -> Result<Value, Error> {
         (Type::Time, Value::String(text)) => time(text, false),
         (Type::MicroTime, Value::String(text)) => time(text, true),
         (Type::Duration, Value::String(_)) => Ok(value),
-        _ => Err(Error::Mismatch(json_type(&value).to_owned())),
+        _ => Err(Error::Mismatch(json_type(&value))),
     }
 }
 
 fn integer(number: &Number, min: i64, max: i64) -> Result<Value, Error> {
     match number.as_i64() {
         Some(value) if (min..=max).contains(&value) => Ok(Value::from(value)),
-        _ => Err(Error::Mismatch(format!("number {number}"))),
+        _ => Err(Error::Number(number.clone())),
     }
 }
 
@@ -150,15 +140,15 @@ pub(super) fn base64(bytes: &[u8]) -> String {
 /// A byte in a list of them; null is zero.
 ///
 /// # Errors
-/// How Go calls what was found.
-pub(super) fn byte(value: &Value) -> Result<u8, String> {
+/// What it is instead.
+pub(super) fn byte(value: &Value) -> Result<u8, Error> {
     match value {
         Value::Null => Ok(0),
         Value::Number(number) => {
             let byte = number.as_u64().and_then(|it| u8::try_from(it).ok());
-            byte.ok_or_else(|| format!("number {number}"))
+            byte.ok_or_else(|| Error::Number(number.clone()))
         }
-        other => Err(json_type(other).to_owned()),
+        other => Err(Error::Mismatch(json_type(other))),
     }
 }
 

@@ -227,3 +227,54 @@ fn lists_and_maps_that_were_sent_empty_are_told() {
         ]
     );
 }
+
+#[test]
+fn regression_a_patch_sets_numbers_as_they_are_sent() {
+    let schema = types::lookup("apps", "v1", "Deployment").expect("known kind");
+    let patch = |number: &str| {
+        let text = format!(r#"{{"spec":{{"replicas":{number}}}}}"#);
+        let patch = decode_patch(text.as_bytes()).expect("JSON").value;
+        decode_value(patch, schema).map(|it| it.value["spec"]["replicas"].clone())
+    };
+    assert_eq!(patch("2").unwrap(), 2);
+    assert_eq!(patch("-0").unwrap(), 0);
+    assert_eq!(
+        patch("2.0").unwrap_err().to_string(),
+        "json: cannot unmarshal number 2.0 into Go struct field DeploymentSpec.spec.replicas of type int32"
+    );
+}
+
+#[test]
+fn regression_numbers_are_shown_as_they_are_written() {
+    let shown = |number: &str| {
+        format!(
+            "json: cannot unmarshal number {number} into Go struct field ObjectMeta.metadata.generation of type int64"
+        )
+    };
+    for number in ["1e3", "1.0", "1.50", "-0.0", "99999999999999999999"] {
+        let text = format!(r#"{{"metadata":{{"generation":{number}}}}}"#);
+        check(CONFIG_MAP, &text, Err(&shown(number)));
+    }
+    check(
+        CONFIG_MAP,
+        r#"{"metadata":{"generation":-0}}"#,
+        Ok((json!({"metadata":{}}), &[])),
+    );
+    let quota = r#"{"spec":{"hard":{"cpu":1e3,"memory":100000000000000000000}}}"#;
+    let schema = types::lookup("", "v1", "ResourceQuota").expect("known kind");
+    let decoded = decode_json(quota.as_bytes(), Some(schema)).expect("a quota");
+    assert_eq!(
+        decoded.value["spec"]["hard"],
+        json!({"cpu":"1e3","memory":"100E"})
+    );
+}
+
+#[test]
+fn numbers_of_custom_objects_are_integers_with_a_sign_or_floats() {
+    let text = br#"{"a":18446744073709551615,"b":2.0,"c":-9223372036854775808}"#;
+    let decoded = decode_json(text, None).expect("JSON");
+    assert_eq!(
+        decoded.value,
+        json!({"a":18_446_744_073_709_551_615_f64,"b":2,"c":i64::MIN})
+    );
+}

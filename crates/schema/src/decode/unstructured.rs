@@ -155,11 +155,16 @@ fn parsed(value: &Value, ty: &Type) -> Result<(), ConvertError> {
     match scalar::convert(value.clone(), ty) {
         Ok(_) => Ok(()),
         Err(scalar::Error::Text(text)) => Err(ConvertError::Parser(text)),
-        Err(scalar::Error::Mismatch(found)) => Err(ConvertError::Parser(format!(
-            "json: cannot unmarshal {found} into Go value of type {}",
-            scalar::go_type(ty)
-        ))),
+        Err(scalar::Error::Mismatch(found)) => Err(unread(found, ty)),
+        Err(scalar::Error::Number(number)) => Err(unread(&format!("number {number}"), ty)),
     }
+}
+
+fn unread(found: &str, ty: &Type) -> ConvertError {
+    let wanted = scalar::go_type(ty);
+    ConvertError::Parser(format!(
+        "json: cannot unmarshal {found} into Go value of type {wanted}"
+    ))
 }
 
 /// The number in another type, as Go converts it: a number that is too large loses its upper bits. `None` for a number

@@ -117,25 +117,6 @@ pub(super) fn job(map: &mut Object) {
         },
     );
     set(spec, "manualSelector", false);
-    if let Some(policy) = spec.get_mut("podFailurePolicy") {
-        for rule in policy
-            .get_mut("rules")
-            .and_then(Value::as_array_mut)
-            .into_iter()
-            .flatten()
-        {
-            for condition in rule
-                .get_mut("onPodConditions")
-                .and_then(Value::as_array_mut)
-                .into_iter()
-                .flatten()
-            {
-                if let Value::Object(condition) = condition {
-                    set(condition, "status", "True");
-                }
-            }
-        }
-    }
 }
 
 pub(super) fn cron_job(map: &mut Object) {

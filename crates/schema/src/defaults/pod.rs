@@ -183,6 +183,9 @@ fn pull_policy(image: &str) -> &'static str {
     }
 }
 
+/// The most characters of the path of an image's name.
+const MAX_IMAGE_PATH: usize = 255;
+
 /// Whether this is a path of lower-case parts, perhaps after a host.
 fn is_image_name(name: &str) -> bool {
     let path = match name.split_once('/') {
@@ -207,7 +210,10 @@ fn is_image_name(name: &str) -> bool {
     };
     // An id of an image looks like its name, but is none.
     let is_id = name.len() == 64 && name.bytes().all(|b| b.is_ascii_hexdigit());
-    !is_id && path.split('/').all(is_image_part)
+    // A path of one part alone is below `library` of the default registry.
+    let below = if name.contains('/') { "" } else { "library/" };
+    let length = below.len() + path.len();
+    !is_id && length <= MAX_IMAGE_PATH && path.split('/').all(is_image_part)
 }
 
 /// Lower-case letters and digits with single dots, up to two underscores, or dashes between them.

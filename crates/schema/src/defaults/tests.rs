@@ -33,6 +33,22 @@ fn a_pod_with_everything_left_open() {
 }
 
 #[test]
+fn regression_conditions_of_failed_pods_have_a_status_in_jobs_and_cron_jobs() {
+    let job = json!({
+        "template": {"spec": {}},
+        "podFailurePolicy": {"rules": [{"action": "Count", "onPodConditions": [{"type": "T"}]}]},
+    });
+    let condition = "/podFailurePolicy/rules/0/onPodConditions/0/status";
+    let mut object = json!({"spec": job});
+    apply("batch", "v1", "Job", &mut object);
+    assert_eq!(object["spec"].pointer(condition).unwrap(), "True");
+    let mut object = json!({"spec": {"jobTemplate": {"spec": job}}});
+    apply("batch", "v1", "CronJob", &mut object);
+    let job = &object["spec"]["jobTemplate"]["spec"];
+    assert_eq!(job.pointer(condition).unwrap(), "True");
+}
+
+#[test]
 fn images_are_pulled_by_tag() {
     for (image, policy) in [
         ("a", "Always"),
@@ -42,6 +58,10 @@ fn images_are_pulled_by_tag() {
         ("a b", "IfNotPresent"),
         ("a:1", "IfNotPresent"),
         ("r.example.com:5000/a@sha256:00", "IfNotPresent"),
+        (&"a".repeat(247), "Always"),
+        (&"a".repeat(248), "IfNotPresent"),
+        (&format!("r.io/{}", "a".repeat(255)), "Always"),
+        (&format!("r.io/{}", "a".repeat(256)), "IfNotPresent"),
     ] {
         let mut pod = json!({"spec":{"containers":[{"name":"a","image":image}]}});
         apply("", "v1", "Pod", &mut pod);

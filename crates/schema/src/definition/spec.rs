@@ -46,8 +46,9 @@ pub(super) fn validate(spec: &Value, authority: Authority, errors: &mut ErrorLis
         validate_said(&hub.own(version), with_status, &at, errors);
     }
     validate_versions(&hub, &at_versions, errors);
-    if let Some(first) = hub.versions.first() {
-        names::label(text(first, "name"), &path.child("version"), errors);
+    let first = hub.versions.first().map(|first| text(first, "name"));
+    if let Some(first) = first.filter(|first| !first.is_empty()) {
+        names::label(first, &path.child("version"), errors);
     }
     let at_names = path.child("names");
     for key in ["plural", "singular", "kind", "listKind"] {

@@ -33,6 +33,8 @@ enum Kind {
     Default,
     /// A parameter (v2).
     Parameter,
+    /// A parameter, or a reference to one (v2).
+    ParameterOrReference,
 }
 
 /// The fields of a message: JSON key, number, kind.
@@ -163,6 +165,7 @@ static V2: Message = message(
         ("info", 2, Of(&INFO_V2)),
         ("paths", 8, Of(&PATHS_V2)),
         ("definitions", 9, Names(&Of(&SCHEMA_V2))),
+        ("parameters", 10, Names(&Kind::Parameter)),
     ],
     16,
 );
@@ -177,7 +180,7 @@ static PATH_V2: Message = message(
         ("options", 6, Of(&OPERATION_V2)),
         ("head", 7, Of(&OPERATION_V2)),
         ("patch", 8, Of(&OPERATION_V2)),
-        ("parameters", 9, Many(&Wrapped(1, &Kind::Parameter))),
+        ("parameters", 9, Many(&Kind::ParameterOrReference)),
     ],
     10,
 );
@@ -187,7 +190,7 @@ static OPERATION_V2: Message = message(
         ("operationId", 5, Text),
         ("produces", 6, Many(&Text)),
         ("consumes", 7, Many(&Text)),
-        ("parameters", 8, Many(&Wrapped(1, &Kind::Parameter))),
+        ("parameters", 8, Many(&Kind::ParameterOrReference)),
         ("responses", 9, Of(&RESPONSES_V2)),
         ("schemes", 10, Many(&Text)),
     ],
@@ -388,6 +391,14 @@ fn write(out: &mut Vec<u8>, number: u32, value: &Value, kind: Kind) {
                 _ => return,
             };
             let inner = inside(&|inner| write(inner, of.0, value, of.1));
+            bytes(out, number, &inner);
+        }
+        Kind::ParameterOrReference => {
+            let (at, kind) = match value.get("$ref") {
+                Some(_) => (2, Of(&REFERENCE)),
+                None => (1, Kind::Parameter),
+            };
+            let inner = inside(&|inner| write(inner, at, value, kind));
             bytes(out, number, &inner);
         }
         Kind::Parameter => {

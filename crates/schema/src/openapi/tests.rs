@@ -76,7 +76,7 @@ fn known_values_are_published_of_fields_and_of_elements() {
 fn custom_schemas_gain_what_all_objects_have() {
     let schema = json!({"type":"object","properties":{"spec":{"type":"object","nullable":true,"oneOf":[{"required":["a"]}]}}});
     let v2 = custom_schema(&schema, "example.com", "v1", "Gadget", Format::V2);
-    assert_eq!(v2["properties"]["spec"], json!({"type":"object"}));
+    assert_eq!(v2["properties"]["spec"], json!({}));
     assert_eq!(
         v2["properties"]["metadata"],
         json!({"$ref":"#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"})
@@ -137,6 +137,30 @@ fn documents_have_a_protobuf_form() {
     );
     assert_eq!(extension[0].1, b"x-kubernetes-list-map-keys");
     assert_eq!(fields(&extension[1].1), [(2, b"[\"k\"]\n".to_vec())]);
+}
+
+#[test]
+fn shared_parameters_have_a_protobuf_form() {
+    let limit = json!({"name":"limit","in":"query","type":"integer"});
+    let document = json!({
+        "paths": {"/a": {"parameters": [{"$ref":"#/parameters/limit-1"}, limit]}},
+        "parameters": {"limit-1": limit},
+    });
+    let top = fields(&proto::encode(&document, Format::V2));
+    assert_eq!(top.iter().map(|it| it.0).collect::<Vec<_>>(), [8, 10]);
+    let path = fields(&fields(&top[0].1)[0].1);
+    let items = fields(&path[1].1);
+    assert_eq!(items.iter().map(|it| it.0).collect::<Vec<_>>(), [9, 9]);
+    let reference = fields(&items[0].1);
+    assert_eq!(reference[0].0, 2);
+    assert_eq!(
+        fields(&reference[0].1),
+        [(1, b"#/parameters/limit-1".to_vec())]
+    );
+    let own = fields(&items[1].1);
+    let named = fields(&fields(&top[1].1)[0].1);
+    assert_eq!(named[0], (1, b"limit-1".to_vec()));
+    assert_eq!(named[1], (2, own[0].1.clone()));
 }
 
 #[test]

@@ -146,6 +146,10 @@ impl Operation<'_> {
         if self.format == Format::V2 {
             operation["produces"] = json!(read);
             operation["schemes"] = json!(["https"]);
+            operation["consumes"] = match custom {
+                true => json!([JSON, YAML]),
+                false => json!(["*/*"]),
+            };
         }
         if let Some((schema, media, required)) = self.body() {
             let mut body = match self.format {

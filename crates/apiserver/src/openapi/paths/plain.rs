@@ -43,6 +43,10 @@ pub(crate) fn plain_schemas(name: &str, format: Format) -> Map<String, Value> {
         return schemas::schemas(root, format);
     }
     let always = VERSION_FIELDS.map(|name| (name, json!({"type": "string", "default": ""})));
+    let always = match format {
+        Format::V2 => VERSION_FIELDS.map(|name| (name, json!({"type": "string"}))),
+        Format::V3 => always,
+    };
     let more = MORE_VERSION_FIELDS.map(|name| (name, json!({"type": "string"})));
     let fields = always.into_iter().chain(more);
     let fields: Map<String, Value> = fields.map(|(name, it)| (name.to_owned(), it)).collect();
@@ -123,6 +127,10 @@ fn get(tag: &str, id: &str, schema: &Value, media: &[&str], format: Format) -> V
     if format == Format::V2 {
         get["produces"] = json!(media);
         get["schemes"] = json!(["https"]);
+        // Upstream's handlers of keys for tokens do not say what they read.
+        if !matches!(tag, "openid" | "WellKnown") {
+            get["consumes"] = json!(media);
+        }
     }
     get
 }

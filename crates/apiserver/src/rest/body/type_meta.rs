@@ -56,6 +56,15 @@ impl TypeMeta {
         members.finish().and_then(Self::checked)
     }
 
+    /// Whether the type is found in its own fields alone: the value is an object without a member whose name differs from theirs
+    /// in letter case only. Then [`TypeMeta::of_value`] finds what [`TypeMeta::of_text`] does, unless the text repeats a field.
+    pub fn is_plain(value: &Value) -> bool {
+        let own = |key: &String| Field::of_key(key).is_none_or(|field| field.name() == key);
+        value
+            .as_object()
+            .is_some_and(|object| object.keys().all(own))
+    }
+
     /// The same with what is not stated from `own`, also the version if the group is the one of `own`.
     pub fn or(self, own: &Self) -> Self {
         let kind = match self.kind.is_empty() {
@@ -302,6 +311,26 @@ mod tests {
         check(of("apps/", ""), of("apps/v1", "Deployment"));
         check(of("batch/", "Job"), of("batch/", "Job"));
         check(of("v1", "Pod"), of("v1", "Pod"));
+    }
+
+    #[test]
+    fn a_plain_object_states_in_its_text_what_its_value_does() {
+        for text in [
+            r#"{"apiVersion":"v1","kind":"Pod"}"#,
+            r#"{"apiVersion":1,"kind":"Pod"}"#,
+            r#"{"apiVersion":"a/b/c","kinds":"Pod"}"#,
+            r#"{"kind":null}"#,
+            "{}",
+        ] {
+            let value = serde_json::from_str(text).unwrap();
+            assert!(TypeMeta::is_plain(&value), "{text}");
+            let stated = TypeMeta::of_text(text.as_bytes());
+            assert_eq!(TypeMeta::of_value(&value), stated, "{text}");
+        }
+        for text in [r#"{"Kind":"Pod","kind":"Pod"}"#, "[]", "null", "1"] {
+            let value = serde_json::from_str(text).unwrap();
+            assert!(!TypeMeta::is_plain(&value), "{text}");
+        }
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub(super) fn decode_patched(
     // A patch that changes the kind of the object is validated as that kind first, as by upstream's decoder.
     let (group, version) = split_api_version(text(&value, &["apiVersion"]));
     let kind = text(&value, &["kind"]);
-    if call.resource.custom.is_none() && !is_registered(call, group, version, kind) {
+    if call.resource.custom.is_none() && !is_registered(group, version, kind) {
         let error = not_registered(text(&value, &["apiVersion"]), kind);
         return Err(refused(&shown(), &error));
     }
@@ -61,6 +61,7 @@ pub(super) fn decode_patched(
     let (mut value, warnings) = match (&call.resource.custom, schema) {
         (Some(custom), _) => {
             let mut value = value;
+            decode::settle_numbers(&mut value);
             let claimed = TypeMeta::of_value(&value).map_err(|error| refused(&shown(), &error))?;
             if claimed.kind.is_empty() {
                 // The message shows the value that lacks the field, which is the whole object.

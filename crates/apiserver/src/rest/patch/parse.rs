@@ -96,7 +96,7 @@ fn parse_json_patch(call: &Call<'_>, body: &[u8]) -> Result<Read> {
         true => ApiError::bad_request(text),
         false => ApiError::bad_request(format!("error decoding patch: {text}")),
     };
-    let decoded = decode::decode_json(body, None).map_err(|error| wrong(error.to_string()))?;
+    let decoded = decode::decode_patch(body).map_err(|error| wrong(error.to_string()))?;
     let mut strict = decoded.strict;
     if !lenient {
         let unknown = check_operations(&decoded.value).map_err(wrong)?;
@@ -164,7 +164,7 @@ fn parse_merge(
     wrong: &dyn Fn(String) -> String,
 ) -> Result<Read> {
     let refused = |text: String| ApiError::bad_request(wrong(text));
-    let decoded = decode::decode_json(body, None).map_err(|error| refused(error.to_string()))?;
+    let decoded = decode::decode_patch(body).map_err(|error| refused(error.to_string()))?;
     let decoded = match decoded.value {
         // Null is an invalid merge patch, and a strategic merge patch without changes.
         Value::Null => match kind(Value::Null) {

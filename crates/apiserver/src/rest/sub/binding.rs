@@ -33,6 +33,7 @@ pub(in crate::rest) async fn create_top_level(
     mut binding: Value,
 ) -> Result<Response<Body>> {
     call.admit_sent(Operation::Create, &mut binding).await?;
+    check_target(&binding)?;
     if meta(&binding, "name").is_empty() {
         return Err(ApiError::bad_request("Name parameter required."));
     }
@@ -48,12 +49,8 @@ pub(in crate::rest) async fn create_top_level(
     Ok(success(&call))
 }
 
-async fn bind(call: &Call<'_>, binding: &Value) -> Result<()> {
-    if meta(binding, "name") != call.name() {
-        return Err(ApiError::bad_request(
-            "name in URL does not match name in Binding object",
-        ));
-    }
+/// A pod is bound to a node that is named.
+fn check_target(binding: &Value) -> Result<()> {
     let target = &binding["target"];
     let kind = text(target, &["kind"]);
     let node = text(target, &["name"]);
@@ -70,6 +67,17 @@ async fn bind(call: &Call<'_>, binding: &Value) -> Result<()> {
     if let Some(errors) = joined(&errors) {
         return Err(ApiError::unknown(errors));
     }
+    Ok(())
+}
+
+async fn bind(call: &Call<'_>, binding: &Value) -> Result<()> {
+    if meta(binding, "name") != call.name() {
+        return Err(ApiError::bad_request(
+            "name in URL does not match name in Binding object",
+        ));
+    }
+    check_target(binding)?;
+    let node = text(&binding["target"], &["name"]);
     let features = &call.core.config.features;
     call.change(|pod| {
         let resource = GroupResource::new(PODS.0, format!("{}/binding", PODS.1));

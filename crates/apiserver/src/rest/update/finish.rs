@@ -6,12 +6,13 @@ use serde_json::Value;
 
 use crate::admission::{self, Attributes, Operation, Owners};
 use crate::context::Call;
+use crate::custom::Scale;
 use crate::error::Result;
 use crate::limits::checkpoint;
 use crate::object::{self, metadata_mut};
 use crate::request::Part;
 use crate::storage::Owned;
-use crate::{managed, services, strategy, versions};
+use crate::{managed, scale, services, strategy, versions};
 
 impl Call<'_> {
     /// From the client's object to the stored one: identity kept, defaults, admission, validation.
@@ -134,6 +135,13 @@ impl Call<'_> {
                 fields.update(seen, &old.owners, new, &self.manager)
             })
         };
+        let update = |new: &mut Value| {
+            let owners = update(new);
+            match subresource {
+                "scale" => self.owners_of_scale(owners, &old.owners, new),
+                _ => owners,
+            }
+        };
         if !resource.is_converted_by_webhook() {
             let mut new = new;
             let owners = update(&mut new);
@@ -145,6 +153,18 @@ impl Call<'_> {
             (tried, owners)
         })
         .await
+    }
+
+    /// The owners after a write of the scale; `owners` are those after the same change of the object.
+    fn owners_of_scale(&self, owners: Managed, before: &Managed, new: &Value) -> Managed {
+        let Ok(declared) = scale::declared(&self.resource, &self.version) else {
+            return owners;
+        };
+        let path = declared.map_or(".spec.replicas", Scale::replicas_path);
+        let path: Vec<&str> = path.split('.').skip(1).collect();
+        let scale = scale::read(&self.resource, new, declared).unwrap_or_default();
+        let is_zero = scale["spec"].get("replicas").is_none();
+        owners.of_scale(before, &path, is_zero)
     }
 }
 

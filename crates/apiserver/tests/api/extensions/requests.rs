@@ -152,7 +152,7 @@ async fn answers_come_as_they_are_without_redirects_and_headers_of_the_connectio
 /// The attack: an extension that never answers watches keeps the seats of all who watch it, such as those of the controllers.
 #[tokio::test(flavor = "multi_thread")]
 async fn regression_watches_of_a_silent_extension_have_no_seats() {
-    let says: Says = |target| {
+    let says: Responses = |target| {
         let mut silent = with(200, &Value::Null);
         *silent.status_mut() = SILENT.try_into().unwrap();
         target.contains("watch=").then_some(silent)
@@ -162,7 +162,7 @@ async fn regression_watches_of_a_silent_extension_have_no_seats() {
         max_mutating_requests_inflight: 10,
         ..Limits::default()
     };
-    let (server, _backend, extension) = extended_within(limits, says).await;
+    let (server, _backend, extension) = with_extension_and_limits(limits, says).await;
     permit(&server, "jo").await;
     // Twice as many as there are seats.
     const WATCHES: usize = 60;

@@ -38,6 +38,7 @@ pub(super) static CERTIFICATE_SIGNING_REQUEST: Builtin = Builtin {
         }),
         validate_part: Some(validation::validate_update),
         selectable: &["spec.signerName"],
+        selects_namespace: false,
         unsupported_field: UnsupportedField::NotSupported,
         table: Some((
             "Name|Age|SignerName|Requestor|RequestedDuration|Condition",

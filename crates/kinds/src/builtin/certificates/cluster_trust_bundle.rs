@@ -27,6 +27,7 @@ pub(super) static CLUSTER_TRUST_BUNDLE: Builtin = Builtin {
         validate,
         validate_update: Some(validate_update),
         selectable: &["spec.signerName"],
+        selects_namespace: false,
         unsupported_field: UnsupportedField::NotSupported,
         table: Some(("Name|SignerName", row)),
         ..Rules::DEFAULT

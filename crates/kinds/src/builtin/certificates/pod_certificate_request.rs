@@ -27,6 +27,7 @@ pub(super) static POD_CERTIFICATE_REQUEST: Builtin = Builtin {
         validate_update: Some(validation::validate_update),
         validate_status: Some(validation::validate_status),
         selectable: &["spec.signerName", "spec.podName", "spec.nodeName"],
+        selects_namespace: false,
         unsupported_field: UnsupportedField::NotSupported,
         table: Some((
             "Name|PodName|ServiceAccountName|NodeName|SignerName|State|UnverifiedUserAnnotations",

@@ -5,9 +5,7 @@ use allot_apimachinery::names;
 use serde_json::{Value, json};
 
 use crate::object::{self, child_mut, metadata_mut};
-use crate::registry::{
-    Builtin, CLUSTER, ComputedField, NO_DELETE_ALL, Rules, STATUS, UPDATE, UnsupportedField,
-};
+use crate::registry::{Builtin, CLUSTER, NO_DELETE_ALL, Rules, STATUS, UPDATE, UnsupportedField};
 use crate::request::Part;
 use crate::strategy::keep;
 use crate::table::age;
@@ -42,12 +40,8 @@ pub(super) static NAMESPACE: Builtin = Builtin {
             }
         }),
         spec_finalizers: true,
-        selectable: &["status.phase", "name"],
-        computed_fields: &[ComputedField {
-            name: "name",
-            reads: &["name"],
-            value: |namespace| object::meta(namespace, "name").to_owned(),
-        }],
+        selects_namespace: false,
+        selectable: &["status.phase"],
         unsupported_field: UnsupportedField::NotSupported,
         table: Some(("Name|Status|Age", row)),
         ..Rules::DEFAULT

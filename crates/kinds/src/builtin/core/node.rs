@@ -37,6 +37,7 @@ pub(super) static NODE: Builtin = Builtin {
             reads: &["spec.unschedulable"],
             value: |node| (node["spec"]["unschedulable"] == true).to_string(),
         }],
+        selects_namespace: false,
         unsupported_field: UnsupportedField::NotSupported,
         table: Some((
             "Name|Status|Roles|Age|Version|Internal-IP::1|External-IP::1|OS-Image::1|Kernel-Version::1|Container-Runtime::1",

@@ -110,7 +110,8 @@ fn validate(object: &Value, errors: &mut ErrorList) {
 /// Checks the terms of which nodes may have one: every label with values, and neither a label nor a term twice.
 fn topologies(object: &Value, errors: &mut ErrorList) {
     let mut terms = Vec::new();
-    for (index, term) in items(&object["allowedTopologies"]).iter().enumerate() {
+    let all = items(&object["allowedTopologies"]);
+    for (index, term) in all.iter().enumerate() {
         let path = Path::new("allowedTopologies")
             .index(index)
             .child("matchLabelExpressions");
@@ -135,7 +136,9 @@ fn topologies(object: &Value, errors: &mut ErrorList) {
             }
         }
         // Upstream compares with as many empty terms as there are terms, too.
-        if labels.is_empty() || terms.contains(&labels) {
+        let empty = if labels.is_empty() { all.len() } else { 0 };
+        let equal = terms.iter().filter(|other| **other == labels).count();
+        for _ in 0..empty + equal {
             errors.push(Error::duplicate(&path, ""));
         }
         terms.push(labels);

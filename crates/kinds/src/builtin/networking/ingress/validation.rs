@@ -4,8 +4,9 @@ use std::net::IpAddr;
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::empties;
 use crate::validate::{ip, kind_and_name, list, rule, text, volume};
 
 /// Validates a new ingress: the field with its class must not differ from the deprecated annotation.
@@ -28,7 +29,11 @@ pub(super) fn validate(object: &Value, errors: &mut ErrorList) {
     let rules = list(spec, "rules");
     if rules.is_empty() && !spec["defaultBackend"].is_object() {
         let detail = "either `defaultBackend` or `rules` must be specified";
-        errors.push(Error::invalid(&path, &spec["rules"], detail));
+        let shown = match empties::has(&path.child("rules")) {
+            true => json!([]),
+            false => spec["rules"].clone(),
+        };
+        errors.push(Error::invalid(&path, &shown, detail));
     }
     if spec["defaultBackend"].is_object() {
         backend(
