@@ -34,6 +34,7 @@ const ORDER: &[&str] = &[
     "simulate",
     "protos",
     "kubelet",
+    "netlink",
     "cdi",
     "images",
     "node",

@@ -29,12 +29,23 @@ impl<K: Eq + Hash + Ord> KeyMutex<K> {
             let mutex = Arc::clone(self.0.lock().entry(key).or_default());
             guards.push(mutex.lock_owned().await);
         }
+        self.forget_unused();
+        guards
+    }
+
+    /// Locks one more key while others may be held; `None` if another call holds or awaits it.
+    pub fn try_lock(&self, key: K) -> Option<OwnedMutexGuard<()>> {
+        let mutex = Arc::clone(self.0.lock().entry(key).or_default());
+        let guard = mutex.try_lock_owned().ok();
+        self.forget_unused();
+        guard
+    }
+
+    fn forget_unused(&self) {
         let mut mutexes = self.0.lock();
         if mutexes.len() > MOST_UNUSED {
             mutexes.retain(|_, mutex| Arc::strong_count(mutex) > 1);
         }
-        drop(mutexes);
-        guards
     }
 }
 
@@ -57,6 +68,17 @@ mod tests {
         assert!(poll!(&mut second).is_pending());
         drop(other);
         assert_eq!(second.await.len(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_key_that_is_held_is_not_waited_for() {
+        let locks = KeyMutex::default();
+        let held = locks.lock([1].into()).await;
+        assert!(locks.try_lock(1).is_none());
+        let other = locks.try_lock(2);
+        assert!(other.is_some() && locks.try_lock(2).is_none());
+        drop((held, other));
+        assert_eq!(locks.lock([1, 2].into()).await.len(), 2);
     }
 
     #[tokio::test]

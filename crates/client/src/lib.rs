@@ -1,7 +1,7 @@
 //! What scheduler, controllers, node and drivers need alike as clients of a Kubernetes API, in one place: which versions
 //! a server has ([`discovery`]), deletes that cannot hit another object of the same name ([`delete`]), events within
 //! client-go's limits ([`events`]), writes whose answer is lost ([`retry`]), one operation on an object at a time
-//! ([`KeyMutex`]), and the text of an error.
+//! ([`KeyMutex`]), keys of objects to be handled ([`work_queue`]), and the text of an error.
 //!
 //! The crate works with any API server and has no cache; lists and watches are in `allot-reflector`.
 
@@ -14,6 +14,7 @@ pub mod discovery;
 pub mod events;
 mod key_mutex;
 pub mod retry;
+pub mod work_queue;
 
 pub use key_mutex::KeyMutex;
 

@@ -9,7 +9,6 @@ use crate::case::Case;
 use crate::fixture::Fixture;
 use crate::options::Options;
 use crate::outcome::Stop;
-use crate::process::Process;
 use crate::report::{Record, Report, Verdict, printable};
 
 /// A case waits several times; this multiple of the limit of one wait ends it.
@@ -134,12 +133,14 @@ async fn try_case(case: &'static Case, fixture: &mut Fixture) -> Record {
         result.unwrap_or_else(|_| Err(Stop::Fail(format!("the case did not end within {limit:?}"))))
     };
     // The driver that failed a call may have ended in it.
-    let ended = fixture.process().and_then(Process::exited);
-    let result = match (result, ended) {
-        (Err(Stop::Fail(observed)), Some(status)) => Err(Stop::Fail(format!(
-            "{observed}; the driver's process has ended: {status}"
-        ))),
-        (result, _) => result,
+    let result = match result {
+        Err(Stop::Fail(observed)) => match fixture.ended().await {
+            Some(status) => Err(Stop::Fail(format!(
+                "{observed}; the driver's process has ended: {status}"
+            ))),
+            None => Err(Stop::Fail(observed)),
+        },
+        result => result,
     };
     fixture.reset();
     let mut record = finish(case, result, expected, start.elapsed());

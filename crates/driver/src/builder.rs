@@ -227,6 +227,7 @@ impl<D: Driver> Builder<D> {
     }
 }
 
+mod background;
 mod kubelet;
 mod lock;
 mod sockets;

@@ -31,7 +31,7 @@ mod tests;
 
 pub(crate) use cdi::Cdi;
 use exclusion::Exclusive;
-pub(crate) use exclusion::{Claims, Serialization};
+pub(crate) use exclusion::Serialization;
 pub(crate) use grpc::{ServiceV1, ServiceV1beta1};
 
 /// How long the API server may take for the claims of a call. A kubelet waits for 45 s.

@@ -12,17 +12,25 @@ use crate::elector::{Attempt, Elector};
 use crate::fence::{Fence, Held};
 
 impl Elector {
-    /// Waits until this process leads; `None` after `shutdown`.
+    /// Waits until this process leads; `None` after `shutdown`. A request without an answer is given up after the renewal deadline:
+    /// what it would win then has been lost.
     pub async fn acquire(self, shutdown: &CancellationToken) -> Option<Leadership> {
         let elector = Arc::new(self);
         loop {
             let before = elector.clock.millis();
-            match elector.attempt().await {
-                Ok(Attempt::Ours) => return Some(Leadership::start(elector, before, shutdown)),
-                Ok(Attempt::Theirs) => {}
-                Err(error) => {
-                    tracing::warn!(%error, lease = elector.settings.name, "election failed")
+            let limit = elector.settings.renew_deadline;
+            let attempt = tokio::select! {
+                () = shutdown.cancelled() => return None,
+                attempt = tokio::time::timeout(limit, elector.attempt()) => attempt,
+            };
+            let lease = &elector.settings.name;
+            match attempt {
+                Ok(Ok(Attempt::Ours)) => {
+                    return Some(Leadership::start(elector, before, shutdown));
                 }
+                Ok(Ok(Attempt::Theirs)) => {}
+                Ok(Err(error)) => tracing::warn!(%error, lease, "election failed"),
+                Err(_) => tracing::warn!(?limit, lease, "election failed: no answer in time"),
             }
             tokio::select! {
                 () = shutdown.cancelled() => return None,
@@ -91,9 +99,18 @@ impl Leadership {
             return;
         }
         self.held.until.store(0, Ordering::Release);
-        if let Err(error) = self.elector.release().await {
-            let settings = &self.elector.settings;
-            tracing::warn!(%error, lease = settings.name, "Lease not released: it has to expire");
+        let settings = &self.elector.settings;
+        let lease = &settings.name;
+        let released = tokio::time::timeout(settings.renew_deadline, self.elector.release()).await;
+        match released {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(%error, lease, "Lease not released: it has to expire");
+            }
+            Err(_) => tracing::warn!(
+                lease,
+                "Lease not released: no answer in time, it has to expire"
+            ),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! When a standby takes over from a leader that died.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use allot_election::clock::Clock;
@@ -18,11 +19,23 @@ const LEASE: &str = r#"{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
 
 /// A candidate, and a server with nothing but this Lease, which is also the answer to writes.
 fn standby(lease: String) -> Elector {
+    standby_of(lease, |_| true)
+}
+
+/// The same, where the server never answers the requests with the numbers that `answers` refuses.
+fn standby_of(lease: String, answers: fn(usize) -> bool) -> Elector {
+    let requests = AtomicUsize::new(0);
     let server = tower::service_fn(move |request: Request<Body>| {
         let known = [Method::GET, Method::PUT].contains(request.method());
         let answer = Response::builder().status(if known { 200 } else { 405 });
         let answer = answer.body(Body::from(lease.clone().into_bytes()));
-        async move { answer }
+        let is_answered = answers(requests.fetch_add(1, Ordering::Relaxed));
+        async move {
+            if !is_answered {
+                std::future::pending::<()>().await;
+            }
+            answer
+        }
     });
     let settings = Settings {
         clock: Clock::tokio(Timestamp::UNIX_EPOCH),
@@ -57,4 +70,35 @@ async fn regression_the_number_of_transitions_does_not_overflow() {
     let elector = standby(lease);
     let leadership = elector.acquire(&CancellationToken::new()).await;
     assert!(leadership.is_some_and(|it| it.is_valid()));
+}
+
+/// An expired Lease, which the first attempt wins.
+fn expired() -> String {
+    LEASE.replace("\"holderIdentity\": \"dead\"", "\"holderIdentity\": \"\"")
+}
+
+/// A standby whose request was lost waited for its answer for as long as the connection lasted, and never led.
+#[tokio::test(start_paused = true)]
+async fn regression_an_attempt_without_an_answer_is_followed_by_another() {
+    let elector = standby_of(expired(), |request| request > 0);
+    let leadership = elector.acquire(&CancellationToken::new()).await;
+    assert!(leadership.is_some_and(|it| it.is_valid()));
+}
+
+/// It also kept the process from ending.
+#[tokio::test(start_paused = true)]
+async fn regression_an_attempt_without_an_answer_ends_with_the_process() {
+    let elector = standby_of(expired(), |_| false);
+    let shutdown = CancellationToken::new();
+    let (leadership, ()) = tokio::join!(elector.acquire(&shutdown), async { shutdown.cancel() });
+    assert!(leadership.is_none());
+}
+
+/// A leader whose API server is gone did not end.
+#[tokio::test(start_paused = true)]
+async fn regression_a_release_without_an_answer_ends() {
+    // Those of the attempt: reading and writing.
+    let elector = standby_of(expired(), |request| request < 2);
+    let leadership = elector.acquire(&CancellationToken::new()).await;
+    leadership.expect("it leads").release().await;
 }

@@ -5,7 +5,6 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
 mod moved;
-mod netlink;
 
 pub(crate) use moved::{MoveError, check, move_into};
 

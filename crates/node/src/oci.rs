@@ -221,11 +221,14 @@ fn capability_sets(spec: &ContainerSpec, privileges: bool) -> Value {
     json!({"bounding": all, "effective": all, "permitted": all})
 }
 
-/// The variables, and `HOME` if it is not set.
+/// The variables, and `HOME` if it is not set or empty, as in runc. It must never be empty: libcontainer would look it up by the C
+/// library, which loads libraries of the image for that, into a process that is not confined yet.
 fn environment(spec: &ContainerSpec, account: &Account) -> Vec<String> {
     let mut env = spec.env.clone();
+    env.retain(|variable| !matches!(variable.as_str(), "HOME" | "HOME="));
     if !env.iter().any(|variable| variable.starts_with("HOME=")) {
-        env.push(format!("HOME={}", account.home));
+        let home = Some(account.home.as_str()).filter(|home| !home.is_empty());
+        env.push(format!("HOME={}", home.unwrap_or("/")));
     }
     env
 }

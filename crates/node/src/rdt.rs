@@ -49,15 +49,21 @@ fn check_at(resctrl: &Path, wanted: &IntelRdt, isolation: Isolation) -> Result<(
     if isolation != Isolation::Namespaces {
         return Err(Unavailable::NotRoot);
     }
-    let Some(group) = group(wanted) else {
-        return Ok(());
-    };
-    if !is_group(group) {
-        return Err(Unavailable::Name(group.to_owned()));
-    }
-    match is_monitored(wanted) {
+    check_group(wanted)?;
+    match group(wanted).is_some() && is_monitored(wanted) {
         true => Err(Unavailable::Monitoring),
         false => Ok(()),
+    }
+}
+
+/// Checks that the settings name a group or none. The root group has no name: it is that of all other processes.
+///
+/// # Errors
+/// The name is that of no group.
+pub(crate) fn check_group(wanted: &IntelRdt) -> Result<(), Unavailable> {
+    match group(wanted) {
+        Some(name) if !is_group(name) => Err(Unavailable::Name(name.to_owned())),
+        _ => Ok(()),
     }
 }
 
@@ -152,6 +158,10 @@ fn remove_at(resctrl: &Path, container: &Path) -> Result<(), PathError> {
         return Ok(());
     };
     let path = resctrl.join(id);
+    // First: where sysfs is mounted read-only, the kernel refuses to remove what does not exist with another error.
+    if matches!(path.symlink_metadata(), Err(error) if error.kind() == io::ErrorKind::NotFound) {
+        return Ok(());
+    }
     match std::fs::remove_dir(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed.at(&path),
@@ -270,5 +280,32 @@ mod tests {
             remove_at(resctrl.path(), Path::new(container)).expect("removed");
         }
         assert!(!is_there("c1") && resctrl.path().exists());
+    }
+
+    /// A machine without resctrl whose `/sys` cannot be written: each container that ended was a warning.
+    #[test]
+    fn regression_a_group_that_does_not_exist_is_no_error_on_a_read_only_file_system() {
+        use rustix::mount::{
+            MountFlags, MountPropagationFlags, mount_bind, mount_change, mount_remount,
+        };
+        use rustix::thread::{UnshareFlags, unshare_unsafe};
+        let checked = std::thread::spawn(|| {
+            let resctrl = tempfile::tempdir().expect("a directory");
+            let path = resctrl.path();
+            // SAFETY: the flags concern the mounts and the directory of this thread alone, and no memory or descriptors.
+            let own = unsafe { unshare_unsafe(UnshareFlags::NEWNS | UnshareFlags::FS) };
+            let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+            let mounted = own
+                .and_then(|()| mount_change("/", private))
+                .and_then(|()| mount_bind(path, path))
+                .and_then(|()| mount_remount(path, MountFlags::BIND | MountFlags::RDONLY, ""));
+            if let Err(error) = mounted {
+                eprintln!("skipped: mounts are not permitted here: {error}");
+                return;
+            }
+            remove_at(path, Path::new("/containers/c1")).expect("nothing to remove");
+            let _ = rustix::mount::unmount(path, rustix::mount::UnmountFlags::DETACH);
+        });
+        checked.join().expect("checked");
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
+use crate::error::PathError;
 use crate::processes::{self, ProcessHandle};
 use crate::spec::{self, ContainerSpec, State};
 use crate::{oci, rdt};
@@ -141,7 +142,7 @@ fn family(container: &Remaining) -> Vec<ProcessHandle> {
     processes::descendants(helpers.collect())
 }
 
-/// Why a container was not ended.
+/// Why a container was not ended, or not removed entirely.
 #[derive(Debug, thiserror::Error)]
 enum KillError {
     /// A process cannot be signalled.
@@ -150,6 +151,9 @@ enum KillError {
     /// The kernel does not end a process, as one that waits for a device.
     #[error("it was killed and does not end")]
     StillRunning,
+    /// It has ended, and its group of Intel RDT stays: a machine has few of them.
+    #[error("it was ended, but its resctrl group was not removed: {0}")]
+    Group(#[from] PathError),
 }
 
 fn kill(container: &Remaining, family: &[ProcessHandle]) -> Result<(), KillError> {
@@ -169,9 +173,9 @@ fn kill(container: &Remaining, family: &[ProcessHandle]) -> Result<(), KillError
         oci::cgroup::kill(&cgroup);
         oci::cgroup::remove_with_pod(&cgroup);
     }
-    let _ = rdt::remove(&container.directory);
+    let removed = rdt::remove(&container.directory);
     match ended {
-        true => Ok(()),
+        true => Ok(removed?),
         false => Err(KillError::StillRunning),
     }
 }

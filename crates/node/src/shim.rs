@@ -8,7 +8,8 @@
 //!   single-threaded process;
 //! - its input is in the container's directory (`spec.json`); its state is written there (`state.json` once the program
 //!   runs, `exit.json` at the end), each file replaced as a whole;
-//! - when the shim dies, the container dies with it.
+//! - when the shim dies, the container dies with it;
+//! - its program cannot be changed from inside of the container (`own_program`).
 //!
 //! Processes: the shim supervises; its child is the init of the container (PID 1 of the PID namespace), which
 //! forwards signals and collects orphans; the init's child is the program. With an init even a program that was not
@@ -24,6 +25,7 @@ mod exec;
 mod further;
 mod init;
 pub(crate) mod log;
+mod own_program;
 mod probe;
 mod program;
 mod report;
@@ -50,6 +52,7 @@ pub fn leave_keyring() {
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ! {
     // A process that waits for the end of a pipe which the agent inherited must not wait for the containers.
     sys::close_inherited();
+    let unprotected = own_program::execute().err();
     crate::huge_pages::restore();
     let args: Vec<OsString> = args.into_iter().collect();
     let code = match args
@@ -58,7 +61,14 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ! {
         .collect::<Vec<_>>()
         .as_slice()
     {
-        ["run", directory] => supervise::run(Path::new(directory)),
+        ["run", directory] => {
+            if let Some(reason) = unprotected {
+                eprintln!(
+                    "the program of the container's first process is not read-only: {reason}"
+                );
+            }
+            supervise::run(Path::new(directory))
+        }
         ["exec", file] => exec::run(Path::new(file)),
         ["probe", directory] => probe::run(Path::new(directory)),
         _ => {

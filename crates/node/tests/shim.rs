@@ -16,6 +16,8 @@ mod images;
 mod keyrings;
 #[path = "shim/limits.rs"]
 mod limits;
+#[path = "shim/own_program.rs"]
+mod own_program;
 #[path = "support/programs.rs"]
 mod programs;
 #[path = "shim/seccomp.rs"]

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use allot_driver::{Controls, Error, KUBELET_TIMEOUT, Plugin, Pool, Resources, StatusQueue};
+use allot_netlink::Changes;
 use futures::StreamExt;
 use inotify::{Inotify, WatchMask};
 use k8s_openapi::api::resource::v1::Device;
@@ -30,7 +31,6 @@ mod harness;
 mod held;
 pub mod identity;
 pub mod inventory;
-pub mod netlink;
 pub mod parameters;
 pub mod plan;
 pub mod pools;
@@ -44,7 +44,6 @@ mod webhook;
 use driver::Interfaces;
 use held::Held;
 use inventory::Selection;
-use netlink::Changes;
 use plan::Plans;
 use store::Pools;
 

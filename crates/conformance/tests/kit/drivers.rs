@@ -426,6 +426,18 @@ async fn each_fault_is_found() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// How a driver ended was reported only where its process could be waited for when its connection was closed.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_a_driver_that_ends_in_a_call_is_reported_with_its_status() {
+    let options = options("raw", "ends-in-calls").timeout(Duration::from_secs(60));
+    let options = options.cases(&["prepare-answers"], &[] as &[&str]);
+    let report = try_driver(options.unwrap()).await;
+    assert_eq!(report.names(Verdict::Fail), ["prepare-answers"]);
+    let observed = &report.cases[0].observed;
+    let status = "; the driver's process has ended: exit status: 3";
+    assert!(observed.ends_with(status), "{observed}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn broken_drivers_fail_exactly_what_they_must() {
     let mut wrong = Vec::new();

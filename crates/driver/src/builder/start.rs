@@ -1,43 +1,30 @@
-//! Starts what a [`Builder`] configures: state from the checkpoint, gRPC services, registration, background tasks.
+//! Starts what a [`Builder`] configures, step by step: options are checked, then the state is restored from the checkpoint, then
+//! servers and background tasks begin.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use allot_protos::dra_health_v1::dra_resource_health_server::DraResourceHealthServer as DraResourceHealthServerV1;
-use allot_protos::dra_health_v1alpha1::dra_resource_health_server::DraResourceHealthServer;
-use allot_protos::dra_v1::dra_plugin_server::DraPluginServer;
-use allot_protos::dra_v1beta1::dra_plugin_server::DraPluginServer as DraPluginServerV1beta1;
+use allot_client::KeyMutex;
 use allot_protos::registration::PluginInfo;
-use allot_protos::registration::registration_server::RegistrationServer;
-use allot_protos::transport::{Incoming, Services};
 use allot_protos::{DRA_PLUGIN_TYPE, service_name};
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, watch};
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
-use super::sockets::{rolling_socket, serve_at};
+use super::background::{Background, HealthReports, Sources, dra_services};
+use super::sockets::rolling_socket;
 use super::{Builder, kubelet, lock};
 use crate::api::ResourceApi;
 use crate::bounds::bounded;
 use crate::checkpoint::Checkpoint;
 use crate::controls::Controls;
-use crate::diagnostics::Diagnostics;
 use crate::error::Error;
-use crate::health::HealthService;
 use crate::injected::{HEEDS_INJECTED_FAILURES, Injection};
 use crate::metadata_writer::Writer;
-use crate::metrics::Metrics;
-use crate::plugin::until;
-use crate::publisher::{self, Owner, Scope};
-use crate::registrar::Registrar;
-use crate::service::{Cdi, Claims, Core, Serialization, ServiceV1, ServiceV1beta1};
+use crate::publisher::{Owner, Scope};
+use crate::service::{Cdi, Core, Serialization};
 use crate::unhealthy::{Desired, Tainting};
-use crate::{DeviceHealth, Driver, Plugin};
-
-/// The health of all devices, as the driver reports it.
-type HealthReports = watch::Receiver<Vec<DeviceHealth>>;
+use crate::{Driver, Plugin};
 
 impl<D: Driver> Builder<D> {
     /// Starts the servers. On return the DRA service answers, and the kubelet can find the registration socket.
@@ -45,22 +32,10 @@ impl<D: Driver> Builder<D> {
     /// # Errors
     /// A missing option, a directory or socket that cannot be used, another instance that runs.
     pub async fn start(mut self) -> Result<Plugin, Error> {
-        if self.driver_name.is_empty() {
-            return Err(config("driver name must be set"));
-        }
-        let client = self.client.take();
-        let client = bounded(client.ok_or_else(|| config("Kubernetes client must be set"))?);
-        let mut health = self.driver.health();
-        let (desired, mut wanted) = watch::channel(None);
-        let mut injection = None;
-        if self.injected_failures {
-            let made = self.injection(client.clone(), wanted, health)?;
-            wanted = made.published();
-            health = Some(made.health());
-            injection = Some(made);
-        }
-        let supported = self.supported_services(health.is_some())?;
-        let tainting = self.tainting(health.as_ref())?;
+        let client = self.checked_client()?;
+        let (desired, wanted) = watch::channel(None);
+        let sources = self.sources(&client, wanted)?;
+        let info = self.plugin_info(sources.health.is_some())?;
         if let Some(kind) = &self.cdi_kind {
             allot_cdi::check_written_kind(kind)?;
         }
@@ -70,118 +45,74 @@ impl<D: Driver> Builder<D> {
         let data_dir = self.create_data_dir()?;
         let instance = lock::acquire(&data_dir, self.rolling_update.is_some()).await?;
         let (plugin_socket, registrar_socket) = self.sockets(&data_dir);
-        let metadata = self.metadata_writer(&data_dir);
-        let checkpoint_path = self.checkpoint.then(|| data_dir.join("checkpoint.json"));
-        let cdi = self.cdi(checkpoint_path.as_deref())?;
-        let diagnostics = match self.diagnostics {
-            None => None,
-            Some(address) => {
-                let listener = TcpListener::bind(address).await;
-                Some(listener.map_err(|source| Error::Listen { address, source })?)
-            }
-        };
-        let metrics = Arc::new(Metrics::default());
-        let api = Arc::new(ResourceApi::new(client));
-        let core = Arc::new(Core {
-            driver_name: self.driver_name.clone(),
-            serialization: self.serialization(&data_dir),
-            driver: self.driver,
-            api: Arc::clone(&api),
-            cdi,
-            metadata: metadata.clone(),
-            checkpoint: Arc::new(Mutex::new(Checkpoint::open(checkpoint_path.clone())?)),
-            checkpoint_path,
-            metrics: Arc::clone(&metrics),
-        });
-
+        let listener = self.diagnostics_listener().await?;
+        let scope = self.scope(sources.injection.is_some());
+        let (v1, v1beta1) = (self.v1, self.v1beta1);
+        let core = Arc::new(self.core(&data_dir, client)?);
         core.restore_claims().await?;
         core.restore_files(true).await;
 
-        let stop = CancellationToken::new();
-        let mut tasks = JoinSet::new();
-        let (files, claims) = (Arc::clone(&core), Arc::clone(&core));
-        let look_after = async move {
-            // Held until the instance has ended.
-            let _instance = instance;
-            tokio::join!(files.keep_files(), claims.unprepare_gone());
+        let mut background = Background::default();
+        background.keep_state(&core, instance);
+        let services = dra_services(&core, v1, v1beta1, sources.health_service());
+        background.serve("DRA gRPC server", &plugin_socket, services)?;
+        let info = PluginInfo {
+            endpoint: plugin_socket.display().to_string(),
+            ..info
         };
-        tasks.spawn(until(stop.clone(), look_after));
-        let health = health.map(|source| HealthService {
-            source,
-            awaits_first: injection.is_some(),
-        });
-        let services = dra_services(&core, self.v1, self.v1beta1, health);
-        tasks.spawn(serve("DRA gRPC server", &plugin_socket, services, &stop)?);
-
-        let (status, registration) = watch::channel(None);
-        let registrar = Registrar {
-            info: PluginInfo {
-                r#type: DRA_PLUGIN_TYPE.to_owned(),
-                name: self.driver_name.clone(),
-                endpoint: plugin_socket.display().to_string(),
-                supported_versions: supported.into_iter().map(str::to_owned).collect(),
-            },
-            status,
-        };
-        let services = Services::new().with(RegistrationServer::new(registrar));
-        tasks.spawn(serve(
-            "registrar gRPC server",
-            &registrar_socket,
-            services,
-            &stop,
-        )?);
-
-        let diagnostics_address = diagnostics.as_ref().and_then(|it| it.local_addr().ok());
-        if let Some(listener) = diagnostics {
-            let diagnostics = Diagnostics {
-                metrics: Arc::clone(&metrics),
-                registration: registration.clone(),
-                checkpoint: Arc::clone(&core.checkpoint),
-            };
-            tasks.spawn(until(stop.clone(), diagnostics.serve(listener)));
+        let registration = background.register(info, &registrar_socket)?;
+        let diagnostics_address = listener.as_ref().and_then(|it| it.local_addr().ok());
+        if let Some(listener) = listener {
+            background.diagnose(&core, registration.clone(), listener);
         }
-
-        let heeds = injection.is_some().then(|| "true".to_owned());
-        let labels = BTreeMap::from([(HEEDS_INJECTED_FAILURES.to_owned(), heeds)]);
-        if let Some(injection) = injection {
-            tasks.spawn(until(stop.clone(), injection.run()));
-        }
-        if let Some((tainting, health)) = tainting {
-            let (published, tainted) = watch::channel(None);
-            tasks.spawn(until(
-                stop.clone(),
-                tainting.keep(wanted, health, published),
-            ));
-            wanted = tainted;
-        }
-        let uid = self.node_uid;
-        let scope = Scope {
-            node: self.node_name.map(|name| Owner { name, uid }),
-            cluster_pool: self.cluster_pool,
-            labels,
-        };
         let can_publish = scope.node.is_some() || scope.cluster_pool.is_some();
-        if can_publish {
-            let api = Arc::clone(&api);
-            let driver_name = self.driver_name.clone();
-            let publisher = publisher::Publisher::new(api, driver_name, scope, move |error| {
-                core.report(&error);
-            });
-            tasks.spawn(until(stop.clone(), publisher.run(wanted)));
-        }
+        background.publish(&core, sources, can_publish.then_some(scope));
         Ok(Plugin {
-            stop,
-            tasks,
+            stop: background.stop,
+            tasks: background.tasks,
             registration,
-            metadata,
+            metadata: core.metadata.clone(),
             diagnostics_address,
             controls: Controls {
                 desired,
                 can_publish,
-                metrics,
-                api,
-                driver_name: self.driver_name,
+                metrics: Arc::clone(&core.metrics),
+                api: Arc::clone(&core.api),
+                driver_name: core.driver_name.clone(),
             },
+        })
+    }
+
+    /// The client, with deadlines for its requests.
+    fn checked_client(&mut self) -> Result<kube::Client, Error> {
+        if self.driver_name.is_empty() {
+            return Err(config("driver name must be set"));
+        }
+        let client = self.client.take();
+        Ok(bounded(
+            client.ok_or_else(|| config("Kubernetes client must be set"))?,
+        ))
+    }
+
+    /// What is published and how healthy it is: what the driver says in `wanted` and by its health, and what changes that.
+    fn sources(
+        &mut self,
+        client: &kube::Client,
+        mut wanted: watch::Receiver<Desired>,
+    ) -> Result<Sources, Error> {
+        let mut health = self.driver.health();
+        let mut injection = None;
+        if self.injected_failures {
+            let made = self.injection(client.clone(), wanted, health)?;
+            wanted = made.published();
+            health = Some(made.health());
+            injection = Some(made);
+        }
+        Ok(Sources {
+            tainting: self.tainting(health.as_ref())?,
+            wanted,
+            health,
+            injection,
         })
     }
 
@@ -196,6 +127,17 @@ impl<D: Driver> Builder<D> {
         let node = node.ok_or_else(|| config("injected failures need a node name"))?;
         let name = self.driver_name.clone();
         Ok(Injection::new(client, node, name, wanted, health))
+    }
+
+    /// What the registration tells a kubelet, but for the socket.
+    fn plugin_info(&self, has_health: bool) -> Result<PluginInfo, Error> {
+        let supported = self.supported_services(has_health)?;
+        Ok(PluginInfo {
+            r#type: DRA_PLUGIN_TYPE.to_owned(),
+            name: self.driver_name.clone(),
+            endpoint: String::new(),
+            supported_versions: supported.into_iter().map(str::to_owned).collect(),
+        })
     }
 
     /// The gRPC services that the kubelet can call, by their full names.
@@ -256,6 +198,45 @@ impl<D: Driver> Builder<D> {
         }
     }
 
+    /// The socket for probes and metrics, if there is to be one.
+    async fn diagnostics_listener(&self) -> Result<Option<TcpListener>, Error> {
+        let Some(address) = self.diagnostics else {
+            return Ok(None);
+        };
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.map_err(|source| Error::Listen { address, source })?;
+        Ok(Some(listener))
+    }
+
+    /// Whose devices are published.
+    fn scope(&mut self, heeds_injected_failures: bool) -> Scope {
+        let heeds = heeds_injected_failures.then(|| "true".to_owned());
+        let uid = self.node_uid.take();
+        Scope {
+            node: self.node_name.take().map(|name| Owner { name, uid }),
+            cluster_pool: self.cluster_pool.take(),
+            labels: BTreeMap::from([(HEEDS_INJECTED_FAILURES.to_owned(), heeds)]),
+        }
+    }
+
+    /// The state of the service, as the checkpoint has it.
+    fn core(mut self, data_dir: &Path, client: kube::Client) -> Result<Core<D>, Error> {
+        let metadata = self.metadata_writer(data_dir);
+        let checkpoint_path = self.checkpoint.then(|| data_dir.join("checkpoint.json"));
+        let cdi = self.cdi(checkpoint_path.as_deref())?;
+        Ok(Core {
+            serialization: self.serialization(data_dir),
+            driver_name: self.driver_name,
+            driver: self.driver,
+            api: Arc::new(ResourceApi::new(client)),
+            cdi,
+            metadata,
+            checkpoint: Arc::new(Mutex::new(Checkpoint::open(checkpoint_path.clone())?)),
+            checkpoint_path,
+            metrics: Arc::default(),
+        })
+    }
+
     fn metadata_writer(&self, data_dir: &Path) -> Option<Arc<Writer>> {
         self.metadata.then(|| {
             Arc::new(Writer {
@@ -290,7 +271,7 @@ impl<D: Driver> Builder<D> {
     /// Which calls of the kubelet exclude each other.
     fn serialization(&self, data_dir: &Path) -> Serialization {
         match (self.serialize, &self.rolling_update) {
-            (false, _) => Serialization::Claims(Claims::default()),
+            (false, _) => Serialization::Claims(KeyMutex::default()),
             (true, None) => Serialization::Process(Mutex::new(())),
             (true, Some(_)) => Serialization::Host(Mutex::new(()), data_dir.join("serialize.lock")),
         }
@@ -299,46 +280,4 @@ impl<D: Driver> Builder<D> {
 
 fn config(text: &str) -> Error {
     Error::Config(text.to_owned())
-}
-
-/// The services of the plugin socket.
-fn dra_services<D: Driver>(
-    core: &Arc<Core<D>>,
-    v1: bool,
-    v1beta1: bool,
-    health: Option<HealthService>,
-) -> Services {
-    let mut services = Services::new();
-    if v1 {
-        services = services.with(DraPluginServer::new(ServiceV1(Arc::clone(core))));
-    }
-    if v1beta1 {
-        let service = ServiceV1beta1(Arc::clone(core));
-        services = services.with(DraPluginServerV1beta1::new(service));
-    }
-    if let Some(service) = health {
-        services = services
-            .with(DraResourceHealthServerV1::new(service.clone()))
-            .with(DraResourceHealthServer::new(service));
-    }
-    services
-}
-
-/// Binds a socket. The future serves it until `stop`, also after its file was deleted.
-fn serve(
-    what: &'static str,
-    path: &Path,
-    services: Services,
-    stop: &CancellationToken,
-) -> Result<impl Future<Output = Result<(), Error>> + use<>, Error> {
-    let path = path.to_owned();
-    let incoming = Incoming::bind(&path).map_err(|source| Error::Io {
-        path: path.clone(),
-        source,
-    })?;
-    let stop = stop.clone();
-    Ok(async move {
-        let served = serve_at(&path, incoming, &services, &stop).await;
-        served.map_err(|source| Error::Serve { what, source })
-    })
 }

@@ -15,7 +15,7 @@ use super::cache::{Cache, Change, Name, keep};
 use super::claims::{Core, Outcome};
 use super::events::Recorder;
 use super::objects::Claim;
-use super::queue::Queue;
+use super::queue::{self, Queue};
 
 /// How often an open negotiation is checked without a change: the driver's answer may change.
 const REFRESH: Duration = Duration::from_secs(30);
@@ -73,7 +73,7 @@ impl<D: Driver> Controller<D> {
             workers: 10,
             set_reserved_for: true,
             election: None,
-            queue: Arc::new(Queue::new()),
+            queue: Arc::new(queue::new()),
         }
     }
 
@@ -102,7 +102,7 @@ impl<D: Driver> Controller<D> {
     /// Metrics of the queue `<driver>-queue` in Prometheus' text form, also while the controller runs.
     pub fn metrics(&self) -> impl Fn() -> String + Clone + Send + Sync + 'static + use<D> {
         let (queue, name) = (Arc::clone(&self.queue), format!("{}-queue", self.name));
-        move || queue.metrics(&name)
+        move || queue::metrics(&queue, &name)
     }
 
     /// Runs until `shutdown`; work in progress is finished.
@@ -233,7 +233,7 @@ async fn work<D: Driver>(core: Arc<Core<D>>, queue: Arc<Queue<Key>>, shutdown: C
         let key = tokio::select! {
             biased;
             () = shutdown.cancelled() => return,
-            key = queue.next() => key,
+            (key, _) = queue.next() => key,
         };
         let result = match &key {
             Key::Claim(name) => core.sync_claim(name).await,

@@ -17,7 +17,7 @@ use super::api::ClassicVersion;
 use super::cache::{Cache, Name, keep};
 use super::claims::SyncError;
 use super::events::Recorder;
-use super::queue::Queue;
+use super::queue::{self, Queue};
 use crate::Failure;
 
 /// Namespace of class parameters that are generated from cluster-scoped objects.
@@ -90,7 +90,7 @@ pub async fn generate_parameters<P: Parameters>(
     let mut background = JoinSet::new();
     let (events, sending) = Recorder::new(client.clone(), driver_name);
     background.spawn(sending);
-    let queue: Arc<Queue<Name>> = Arc::new(Queue::new());
+    let queue: Arc<Queue<Name>> = Arc::new(queue::new());
     let (originals, copies) = (Arc::new(Cache::default()), Arc::new(Cache::default()));
     let mut ready = Vec::new();
     for (kind, cache) in [(&kind, &originals), (&generated, &copies)] {
@@ -119,7 +119,7 @@ pub async fn generate_parameters<P: Parameters>(
     loop {
         let name = tokio::select! {
             () = shutdown.cancelled() => return,
-            name = queue.next() => name,
+            (name, _) = queue.next() => name,
         };
         if let Some(original) = originals.get(&name) {
             let result = match convert(&original) {

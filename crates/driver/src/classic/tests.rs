@@ -1,10 +1,8 @@
 //! A controller against a real API server in this process, with hardware that records its calls.
 
-use std::time::Duration;
-
 use serde_json::json;
 
-use super::queue::Queue;
+use super::queue;
 use super::*;
 
 mod fixture;
@@ -269,37 +267,21 @@ async fn an_api_server_without_the_kinds_is_refused_with_advice() {
 }
 
 #[tokio::test]
-async fn a_queue_hands_out_each_key_once_and_delays_failures() {
-    let queue = Queue::new();
-    queue.add("a");
+async fn a_queue_has_the_metrics_of_client_go() {
+    let queue = queue::new();
     queue.add("a");
     queue.add("b");
-    assert_eq!((queue.next().await, queue.next().await), ("a", "b"));
-    // While it is worked on it waits.
-    queue.add("a");
-    let nothing = tokio::time::timeout(Duration::from_millis(20), queue.next()).await;
-    assert!(nothing.is_err());
-    queue.done(&"a");
-    assert_eq!(queue.next().await, "a");
-    queue.done(&"a");
-    queue.done(&"b");
-    for wait in [5, 10, 20, 40] {
-        let start = tokio::time::Instant::now();
-        queue.retry("b");
-        assert_eq!(queue.next().await, "b");
-        assert!(start.elapsed() >= Duration::from_millis(wait));
-        queue.done(&"b");
+    assert_eq!(queue.next().await.0, "a");
+    queue.retry("a");
+    let metrics = queue::metrics(&queue, "q");
+    for line in [
+        "workqueue_adds_total{name=\"q\"} 2\n",
+        "workqueue_retries_total{name=\"q\"} 1\n",
+        "workqueue_depth{name=\"q\"} 1\n",
+        "workqueue_unfinished_work{name=\"q\"} 1\n",
+    ] {
+        assert!(metrics.contains(line), "{metrics}");
     }
-    queue.forget(&"b");
-    queue.add_after("b", Duration::from_secs(3600));
-    queue.add_after("b", Duration::from_millis(10));
-    queue.add_after("b", Duration::from_secs(1800));
-    assert_eq!(queue.next().await, "b");
-    let metrics = queue.metrics("q");
-    assert!(
-        metrics.contains("workqueue_retries_total{name=\"q\"} 4\n"),
-        "{metrics}"
-    );
 }
 
 #[test]

@@ -1,32 +1,18 @@
 //! How calls exclude each other.
 
-use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
+use allot_client::KeyMutex;
 use tokio::sync::{Mutex, MutexGuard, OwnedMutexGuard};
 
 /// Mutual exclusion of calls. Calls for the same claim are always serialised: a late one must not revert another.
 pub(crate) enum Serialization {
-    /// Only those for the same claim.
-    Claims(Claims),
+    /// Only those for the same claim, by its UID.
+    Claims(KeyMutex<String>),
     /// Within this process.
     Process(Mutex<()>),
     /// Also against the process that this one replaces, through a lock file.
     Host(Mutex<()>, PathBuf),
-}
-
-/// A lock for each claim, by UID.
-#[derive(Default)]
-pub(crate) struct Claims(parking_lot::Mutex<HashMap<String, Arc<Mutex<()>>>>);
-
-impl Claims {
-    fn lock(&self, uid: &str) -> Arc<Mutex<()>> {
-        let mut locks = self.0.lock();
-        // Locks that only the map holds have no waiters.
-        locks.retain(|_, lock| Arc::strong_count(lock) > 1);
-        Arc::clone(locks.entry(uid.to_owned()).or_default())
-    }
 }
 
 /// Held while a driver works.
@@ -57,11 +43,8 @@ impl Serialization {
         };
         match self {
             Self::Claims(claims) => {
-                // In order, so that two calls with the same claims cannot deadlock.
-                for uid in uids.into_iter().collect::<BTreeSet<_>>() {
-                    let guard = claims.lock(uid).lock_owned().await;
-                    exclusive._claims.push(guard);
-                }
+                let uids = uids.into_iter().map(str::to_owned).collect();
+                exclusive._claims = claims.lock(uids).await;
             }
             Self::Process(mutex) => exclusive._process = Some(mutex.lock().await),
             Self::Host(mutex, path) => {
@@ -77,7 +60,7 @@ impl Serialization {
     /// Locks one more claim while others are held; `None` if another call works on it.
     pub(crate) fn another(&self, uid: &str) -> Option<Option<OwnedMutexGuard<()>>> {
         match self {
-            Self::Claims(claims) => claims.lock(uid).try_lock_owned().ok().map(Some),
+            Self::Claims(claims) => claims.try_lock(uid.to_owned()).map(Some),
             // All claims are held.
             Self::Process(_) | Self::Host(..) => Some(None),
         }

@@ -18,10 +18,10 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use allot_cdi::NetDevice;
+use allot_netlink::{Address, Link, Netlink};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::netlink::{Address, Link, Netlink};
 use crate::error::PathError;
 use crate::spec;
 
@@ -221,7 +221,7 @@ impl Moves {
         if named(&inside, &name).is_some() {
             return Err(MoveError::Taken(name));
         }
-        let addresses = self.node.addresses(link.index);
+        let addresses = kept(&mut self.node, link.index);
         let at = self.moved.len();
         self.moved.push(Moved {
             namespace: self.number,
@@ -254,14 +254,14 @@ impl Moves {
             return Err(needed(name, &format!("it is part of {controller}")));
         }
         for uplink in self.node.uplinks()? {
-            let mut below = Some(uplink);
+            let mut below = Some(uplink.link);
             // Links are on top of each other; the peers of a pair name each other.
             for _ in 0..links.len() {
                 match below.and_then(by_index) {
                     Some(found) if found.index == link.index => {
                         return Err(needed(name, "a default route of the node uses it"));
                     }
-                    found => below = found.and_then(|found| found.lower),
+                    found => below = found.and_then(lower),
                 }
             }
         }
@@ -279,7 +279,7 @@ impl Moves {
             let added = pod.add_address(link.index, address);
             added.map_err(step(&moved.name, "giving it its addresses in the pod"))?;
         }
-        let up = pod.set_up(link.index);
+        let up = pod.set_up(link.index, true);
         up.map_err(step(&moved.name, "setting it up in the pod"))?;
         moved.complete = Some(link.index);
         spec::write(record, &self.moved)?;
@@ -293,6 +293,18 @@ fn step(name: &str, step: &'static str) -> impl FnOnce(io::Error) -> MoveError {
         step,
         source,
     }
+}
+
+/// The addresses of a link that stay with it when it is moved.
+fn kept(node: &mut Netlink, link: u32) -> io::Result<Vec<Address>> {
+    let all = node.addresses()?.into_iter();
+    let kept = all.filter(|it| it.link == link && it.is_permanent);
+    Ok(kept.map(|it| it.address).collect())
+}
+
+/// The link below another one, or its peer, in the same namespace.
+fn lower(link: &Link) -> Option<u32> {
+    link.lower.filter(|_| !link.lower_is_elsewhere)
 }
 
 fn named<'a>(links: &'a [Link], name: &str) -> Option<&'a Link> {

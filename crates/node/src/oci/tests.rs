@@ -70,6 +70,26 @@ fn without_a_word_nothing_is_given() {
     assert_eq!(kinds, ["mount", "uts", "pid", "ipc", "cgroup"]);
 }
 
+/// libcontainer takes the last of several variables, and looks up an empty one by the C library.
+#[test]
+fn regression_the_home_directory_is_never_empty() {
+    let check = |variables: &[&str], expected: &[&str]| {
+        let spec = ContainerSpec {
+            env: variables.iter().map(|it| (*it).to_owned()).collect(),
+            ..container(Isolation::Namespaces)
+        };
+        let built = built(&spec, Hierarchy::V1);
+        assert_eq!(built["process"]["env"], json!(expected), "{variables:?}");
+        let process = further_process(&spec, &Account::default(), &[], false).unwrap();
+        let env = process.env().clone().unwrap_or_default();
+        assert!(!env.iter().any(|it| it == "HOME="), "{env:?}");
+    };
+    check(&["HOME=", "A=1"], &["A=1", "HOME=/home/me"]);
+    check(&["HOME"], &["HOME=/home/me"]);
+    check(&["HOME=/own", "HOME="], &["HOME=/own"]);
+    check(&["HOME=/own", "HOMES="], &["HOME=/own", "HOMES="]);
+}
+
 #[test]
 fn devices_are_nodes_for_root_and_mounts_for_others() {
     let devices = vec![DeviceNode {

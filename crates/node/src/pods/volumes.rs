@@ -214,7 +214,7 @@ async fn one(
     }
     let group = group(contents.downward.pod);
     writer::write(&path, files.entries(), group)?;
-    give(&path, group, false)?;
+    give(&path, group)?;
     Ok(path)
 }
 
@@ -249,30 +249,17 @@ fn user(pod: &Pod) -> Option<u32> {
 /// Permissions that the group of a volume has, of directories and of files, as with a kubelet.
 const GROUP: (u32, u32) = (0o2550, 0o440);
 
-/// Gives a directory to a group, if there is one. `deep`: with all that is in it. Only where containers cannot change it
-/// meanwhile.
-fn give(path: &Path, group: Option<u32>, deep: bool) -> Result<(), PathError> {
+/// Gives the directory of a volume to a group, if there is one.
+fn give(path: &Path, group: Option<u32>) -> Result<(), PathError> {
     let Some(group) = group else {
         return Ok(());
     };
-    change_group(path, group, deep).at(path)
-}
-
-fn change_group(path: &Path, group: u32, deep: bool) -> std::io::Result<()> {
-    std::os::unix::fs::lchown(path, None, Some(group))?;
-    let metadata = fs::symlink_metadata(path)?;
-    if metadata.is_symlink() {
-        return Ok(());
-    }
-    let mode = metadata.permissions().mode() & 0o7777;
-    let more = if metadata.is_dir() { GROUP.0 } else { GROUP.1 };
-    fs::set_permissions(path, fs::Permissions::from_mode(mode | more))?;
-    if deep && metadata.is_dir() {
-        for entry in fs::read_dir(path)? {
-            change_group(&entry?.path(), group, deep)?;
-        }
-    }
-    Ok(())
+    let given = || {
+        std::os::unix::fs::lchown(path, None, Some(group))?;
+        let mode = fs::symlink_metadata(path)?.permissions().mode() & 0o7777;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode | GROUP.0))
+    };
+    given().at(path)
 }
 
 /// Creates the directory of an `emptyDir`, for any user that the containers have. Afterwards it is the containers': permissions that
@@ -285,7 +272,7 @@ fn make_empty(path: &Path, group: Option<u32>) -> Result<(), PathError> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let incomplete = path.with_file_name(format!(".{name}.new"));
     make_dir(&incomplete, 0o777)?;
-    give(&incomplete, group, false)?;
+    give(&incomplete, group)?;
     fs::rename(&incomplete, path).at(path)
 }
 

@@ -83,3 +83,29 @@ async fn regression_a_followed_log_goes_on_after_its_rotation() {
     }));
     assert_eq!(next().await, None);
 }
+
+/// The attack: a pod with the directory of logs as its volume puts a link to a file of the host in the place of a log, which
+/// `kubectl logs` showed, or a pipe, for which a thread of the agent waited.
+#[tokio::test]
+async fn regression_what_is_no_log_is_not_shown() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("0.log");
+    let secret = directory.path().join("secret");
+    std::fs::write(&secret, LOG).unwrap();
+    let read = async |query: &str| {
+        let options = logs::Options::parse(&Query::parse(query), jiff::Timestamp::UNIX_EPOCH);
+        let chunks = logs::read(path.clone(), options.unwrap(), None);
+        chunks.collect::<Vec<_>>().await
+    };
+    for query in ["", "follow=true", "tailLines=1"] {
+        std::os::unix::fs::symlink(&secret, &path).unwrap();
+        let chunks = read(query).await;
+        assert!(matches!(chunks.as_slice(), [Err(_)]), "{query}: {chunks:?}");
+        std::fs::remove_file(&path).unwrap();
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        let chunks = read(query).await;
+        assert!(matches!(chunks.as_slice(), [Err(_)]), "{query}: {chunks:?}");
+        std::fs::remove_file(&path).unwrap();
+    }
+}

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::termios::Winsize;
 use serde::Deserialize;
 
@@ -87,12 +88,20 @@ impl Patience {
         let begun = Instant::now();
         let gained = begun.duration_since(self.at) / PART;
         self.left = self.left.saturating_add(gained).min(PATIENCE);
-        let timeout = Timespec {
-            tv_sec: self.left.as_secs().cast_signed(),
-            tv_nsec: self.left.subsec_nanos().into(),
+        let deadline = begun + self.left;
+        let ready = loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout = Timespec {
+                tv_sec: left.as_secs().cast_signed(),
+                tv_nsec: left.subsec_nanos().into(),
+            };
+            let mut watched = [PollFd::new(stream, PollFlags::OUT)];
+            match poll(&mut watched, Some(&timeout)) {
+                // A signal, such as that a process of the container has ended, says nothing about the client.
+                Err(Errno::INTR) => {}
+                ready => break ready.is_ok_and(|ready| ready > 0),
+            }
         };
-        let mut watched = [PollFd::new(stream, PollFlags::OUT)];
-        let ready = poll(&mut watched, Some(&timeout)).is_ok_and(|ready| ready > 0);
         self.at = Instant::now();
         self.left = self.left.saturating_sub(self.at.duration_since(begun));
         ready && !self.left.is_zero()

@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use rustix::fs::OFlags;
 
 use crate::rules::{LOG_FILES, LOG_SIZE};
 
@@ -36,11 +37,18 @@ impl Log {
     }
 
     fn begin(path: &Path) -> io::Result<File> {
-        OpenOptions::new()
+        // A pod that has this directory as a volume can put something else there: a link to any file, or a pipe that is waited for.
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = OpenOptions::new()
             .create(true)
             .append(true)
             .mode(0o640)
-            .open(path)
+            .custom_flags(flags.bits().cast_signed())
+            .open(path)?;
+        match file.metadata()?.is_file() {
+            true => Ok(file),
+            false => Err(io::Error::other("not a regular file")),
+        }
     }
 
     fn write(&mut self, lines: &[u8]) -> io::Result<()> {
@@ -195,5 +203,24 @@ mod tests {
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&path), 0o640);
         assert_eq!(mode(path.parent().unwrap()), 0o750);
+    }
+
+    /// The attack: a pod with the directory of logs as its volume leads the log of another container to a file of the host, in
+    /// which its lines were written.
+    #[test]
+    fn regression_a_link_in_the_place_of_a_log_is_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, other) = (
+            directory.path().join("0.log"),
+            directory.path().join("other"),
+        );
+        fs::write(&other, "").unwrap();
+        std::os::unix::fs::symlink(&other, &path).unwrap();
+        assert!(Log::open(&path).is_err());
+        fs::remove_file(&path).unwrap();
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        assert!(Log::open(&path).is_err());
+        assert_eq!(fs::read_to_string(&other).unwrap(), "");
     }
 }

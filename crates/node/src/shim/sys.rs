@@ -1,7 +1,7 @@
 //! The few system calls that need `unsafe`. All of them rely on the shim having a single thread.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use rustix::process::{Pid, Signal};
 
@@ -143,11 +143,11 @@ pub(super) fn set_dumpable() {
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) };
 }
 
-/// Takes ownership of a descriptor that was inherited by fork.
+/// Takes ownership of a descriptor that was inherited by fork, or that a child left in the table which it shared.
 pub(super) fn own(descriptor: std::os::fd::RawFd) -> OwnedFd {
     use std::os::fd::FromRawFd;
     // SAFETY: only called in a child process, for a descriptor whose owner is a value of the parent process that is
-    // never dropped here.
+    // never dropped here, or the other way round after the child has ended.
     unsafe { OwnedFd::from_raw_fd(descriptor) }
 }
 
@@ -221,6 +221,19 @@ pub(super) fn die_with_parent() {
 pub(super) fn read_only(path: &std::path::Path) -> io::Result<()> {
     use std::os::unix::ffi::OsStrExt;
     let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+    set_read_only(libc::AT_FDCWD, &path, libc::AT_RECURSIVE)
+}
+
+/// Makes the mount behind a descriptor read-only, and none below it.
+pub(super) fn read_only_mount(mount: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {
+    set_read_only(mount.as_raw_fd(), c"", libc::AT_EMPTY_PATH)
+}
+
+fn set_read_only(
+    at: std::os::fd::RawFd,
+    path: &std::ffi::CStr,
+    flags: libc::c_int,
+) -> io::Result<()> {
     let attributes = libc::mount_attr {
         attr_set: libc::MOUNT_ATTR_RDONLY,
         attr_clr: 0,
@@ -231,9 +244,9 @@ pub(super) fn read_only(path: &std::path::Path) -> io::Result<()> {
     let result = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
-            libc::AT_FDCWD,
+            at,
             path.as_ptr(),
-            libc::AT_RECURSIVE,
+            flags,
             &raw const attributes,
             std::mem::size_of_val(&attributes),
         )

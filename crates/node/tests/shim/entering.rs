@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use allot_node::shim::spec::Seccomp;
 
-use super::attacks::volume;
+use super::attacks::{mount, volume};
 use super::harness::{Container, RunAs, is_installed, machine};
 
 /// Looks at every other process for files of the host and for capabilities beyond its own.
@@ -63,5 +63,43 @@ fn regression_a_program_that_enters_a_container_shows_nothing_of_the_host() {
             let (_, log) = container.end();
             assert_eq!(log, "looking\nenough\n", "{user:?} {seccomp:?}");
         }
+    }
+}
+
+/// The attack (CVE-2024-21626): a container exchanges its working directory for a link to a descriptor that a process on its way in has
+/// of the host.
+#[test]
+fn a_further_program_does_not_start_in_a_directory_of_the_host() {
+    let secret = volume();
+    let token = secret.path().join("token");
+    std::fs::write(&token, "secret\n").unwrap();
+    let token = token.strip_prefix("/").unwrap().display().to_string();
+    let look =
+        format!("cat ../../../../../../../../../../{token} ./{token} 2> /dev/null; echo end");
+    for user in [As::Root, As::Nobody] {
+        let Some(machine) = machine(user) else {
+            continue;
+        };
+        let shared = volume();
+        let place = shared.path().join("work");
+        std::fs::create_dir(&place).unwrap();
+        let script = "while test ! -e /shared/enough; do sleep 0.1; done";
+        let container = Container::start(user, machine, script, |spec| {
+            spec.mounts.push(mount(shared.path(), "/shared"));
+            spec.cwd = Some("/shared/work".into());
+        });
+        assert_eq!(container.exec("pwd"), "/shared/work\n");
+        std::fs::remove_dir(&place).unwrap();
+        for number in 3..32 {
+            for under in ["", "/../../.."] {
+                let target = format!("/proc/self/fd/{number}{under}");
+                std::os::unix::fs::symlink(&target, &place).unwrap();
+                let text = container.exec(&look);
+                assert!(!text.contains("secret"), "{user:?}: {target}: {text}");
+                std::fs::remove_file(&place).unwrap();
+            }
+        }
+        std::fs::write(shared.path().join("enough"), "").unwrap();
+        container.end();
     }
 }

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use allot_node::shim::spec::{ContainerSpec, Mount};
 
-use super::harness::{Container, RunAs, check, machine};
+use super::harness::{Container, RunAs, check, is_installed, machine};
 use super::programs;
 
 /// A directory that every user can read.
@@ -264,6 +264,51 @@ fn pipes_in_place_of_files_are_not_read() {
         .status();
     assert!(made.unwrap().success());
     check("id -u", on(&[top.path()]), "0\n");
+}
+
+/// The attack (as CVE-2019-14271): a variable `HOME` without a value had the first process of a container, and each further one, look
+/// up the home directory by the C library. It loads what `nsswitch.conf` of the image names: code of the image ran before the filter of
+/// system calls, with the privileges that installing it takes and with the descriptors of the helper.
+#[test]
+fn regression_no_library_of_the_image_is_loaded_before_its_program() {
+    let top = layer(&[
+        ("etc/nsswitch.conf", "passwd: evil\n"),
+        ("etc/passwd", "root:x:0:0::/home/of/root:/bin/sh\n"),
+        ("tmp/empty", ""),
+        (
+            "evil.c",
+            "#include <fcntl.h>\n__attribute__((constructor)) static void run(void) { open(\"/tmp/loaded\", O_CREAT, 0600); }\n",
+        ),
+    ]);
+    let base = base();
+    let libc = programs::files(&["sh"]);
+    let libc = libc.iter().find(|it| it.ends_with("libc.so.6"));
+    let (Some(directory), true) = (libc.and_then(|it| it.parent()), there_is("cc")) else {
+        eprintln!("skipped: no C compiler, or another C library");
+        return;
+    };
+    let library = top.path().join(directory.strip_prefix("/").unwrap());
+    fs::create_dir_all(&library).unwrap();
+    let made = std::process::Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .args([library.join("libnss_evil.so.2"), top.path().join("evil.c")])
+        .status();
+    assert!(made.unwrap().success() && base.is_dir());
+    for user in [As::Root, As::Nobody] {
+        let Some(machine) = machine(user) else {
+            continue;
+        };
+        let change = |spec: &mut ContainerSpec| {
+            on(&[top.path()])(spec);
+            spec.env.push("HOME=".into());
+        };
+        let script = "echo $HOME; ls /tmp; while test ! -e /tmp/end; do :; done; ls /tmp";
+        let container = Container::start(user, machine, script, change);
+        let home = container.exec("echo $HOME; : > /tmp/end");
+        assert_eq!(home, "/home/of/root\n", "{user:?}");
+        let (_, text) = container.end();
+        assert_eq!(text, "/home/of/root\nempty\nempty\nend\n", "{user:?}");
+    }
 }
 
 /// A working directory that is a descriptor of the helper's would be a directory of the host.

@@ -11,13 +11,11 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use ipnet::IpNet;
+use allot_netlink::{IpVlanMode, Kind, Link, MacVlanMode, Netlink, mac_text};
 use jiff::Timestamp;
-use netlink_packet_route::link::{IpVlanMode, MacVlanMode};
 use serde::Deserialize;
 
 use super::identity::recorded;
-use super::netlink::{Kind, Link, Netlink, mac_text};
 use super::parameters::{IpvlanMode, MacvlanMode, Mode};
 use super::plan::{Location, Namespace, Outcome, Plan, Planned, Plans};
 
@@ -228,7 +226,7 @@ fn ensure(
         step(|| format!("MTU {mtu}"), pod.set_mtu(link.index, mtu))?;
     }
     for address in &planned.addresses {
-        let added = pod.add_address(link.index, *address);
+        let added = pod.add_address(link.index, &(*address).into());
         step(|| format!("address {address}"), in_use(added))?;
     }
     step(
@@ -252,16 +250,15 @@ fn ensure(
     let after = after.into_iter().find(|it| it.index == link.index);
     let link = after.ok_or("the interface is not there any more")?;
     let addresses = step(|| "addresses of the pod".into(), pod.addresses())?;
-    let own = addresses
-        .into_iter()
-        .filter(|(index, _)| *index == link.index);
+    let own = addresses.into_iter().filter(|it| it.link == link.index);
     Ok(Outcome {
         at: Timestamp::now(),
         error: None,
         interface_name: link.name,
         hardware_address: mac_text(&link.mac),
         ips: own
-            .map(|(_, network): (u32, IpNet)| network.to_string())
+            .filter_map(|it| it.address.network())
+            .map(|network| network.to_string())
             .collect(),
     })
 }

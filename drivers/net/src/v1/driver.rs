@@ -9,6 +9,7 @@ use allot_driver::{
     Boot, Claim, ClaimRef, ContainerEdits, Driver, Failure, Hook, Prepared, PreparedClaim,
     PreparedDevice, StatusQueue,
 };
+use allot_netlink::mac_text;
 use futures::StreamExt;
 use ipnet::IpNet;
 use k8s_openapi::api::resource::v1::DeviceRequestAllocationResult;
@@ -16,7 +17,6 @@ use tokio::time::Instant;
 
 use super::held::Held;
 use super::inventory::{Found, SHARES, Selection, discover};
-use super::netlink::mac_text;
 use super::parameters::{InterfaceConfig, Mode};
 use super::plan::{Original, Plan, Planned, Plans, key};
 use super::pools::{Consumer, Lease, Pool, Store, lease, release};

@@ -6,13 +6,13 @@ use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
 
 use allot_driver::ClaimRef;
+use allot_netlink::{Link, Netlink, mac_text};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::{Value, json};
 
 use super::attach::attach;
 use super::identity::Identity;
 use super::inventory::{Found, Selection, discover};
-use super::netlink::{Link, Netlink, mac_text};
 use super::parameters::{API_VERSION, InterfaceConfig, KIND};
 use super::plan::{Original, Outcome, Plan, Planned, Plans, key};
 
@@ -81,8 +81,8 @@ pub(super) fn on_node(test: impl FnOnce(&mut Node) + Send + 'static) {
             netlink.set_up(link.index, true).expect("up");
         }
         let wire = netlink.link("wire0").expect("a link").index;
-        let address = "10.9.0.1/24".parse().expect("an address");
-        netlink.add_address(wire, address).expect("added");
+        let address: ipnet::IpNet = "10.9.0.1/24".parse().expect("an address");
+        netlink.add_address(wire, &address.into()).expect("added");
         let mut node = Node {
             netlink,
             plans: tempfile::tempdir().expect("a directory"),

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use allot_netlink::Link;
 use k8s_openapi::api::resource::v1::Device;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::inventory::Found;
-use super::netlink::Link;
 use super::parameters::Mode;
 use super::plan::Planned;
 

@@ -6,9 +6,8 @@
 //! others by their index on the node, to which they do not return.
 
 use allot_driver::boot_id;
+use allot_netlink::{Link, mac_text};
 use serde::{Deserialize, Serialize};
-
-use super::netlink::{Link, mac_text};
 
 /// The identity of an interface of the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use allot_driver::attributes::{self, Sysfs, flag, number, text};
+use allot_netlink::{Link, Netlink, mac_text};
 use ipnet::IpNet;
 use k8s_openapi::api::resource::v1::{
     CapacityRequestPolicy, CapacityRequestPolicyRange, Device, DeviceAttribute, DeviceCapacity,
@@ -13,7 +14,6 @@ use k8s_openapi::api::resource::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::identity::Identity;
-use super::netlink::{Link, Netlink, mac_text};
 
 #[cfg(test)]
 mod tests;
@@ -78,9 +78,9 @@ pub fn discover(selection: &Selection) -> io::Result<Vec<Found>> {
         if !is_selected(selection, link) {
             continue;
         }
-        let on_link = addresses.iter().filter(|(index, _)| *index == link.index);
-        let on_link = on_link.map(|(_, address)| *address).collect();
-        let uplink = uplinks.contains(&link.index);
+        let on_link = addresses.iter().filter(|it| it.link == link.index);
+        let on_link = on_link.filter_map(|it| it.address.network()).collect();
+        let uplink = uplinks.iter().any(|it| it.is_main && it.link == link.index);
         let one = describe(selection, link, &links, on_link, uplink);
         found.insert(one.device.name.clone(), one);
     }

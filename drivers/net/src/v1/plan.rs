@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use allot_driver::ClaimRef;
+use allot_netlink::Link;
 use ipnet::IpNet;
 use jiff::Timestamp;
 use k8s_openapi::api::resource::v1::Device;
@@ -15,7 +16,6 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::identity::{Identity, boot, is_this_boot};
-use super::netlink::Link;
 use super::parameters::InterfaceConfig;
 
 const PLAN: &str = ".plan.json";

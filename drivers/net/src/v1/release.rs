@@ -5,8 +5,8 @@
 //! interface. It is found by its identity and gets everything back that was recorded before it was moved.
 
 use allot_driver::Failure;
+use allot_netlink::{Link, Netlink, mac_text, parse_mac};
 
-use super::netlink::{Link, Netlink, mac_text, parse_mac};
 use super::parameters::Mode;
 use super::plan::{Planned, Plans};
 
@@ -85,7 +85,7 @@ pub(super) fn restore(
         node.set_alias(index, &original.alias)?;
     }
     for address in &original.addresses {
-        node.add_address(index, *address)?;
+        node.add_address(index, &(*address).into())?;
     }
     node.set_up(index, original.up)?;
     tracing::info!(interface = parent, "is back on the node");

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use allot_driver::{ClaimRef, StatusQueue};
+use allot_netlink::mac_text;
 use jiff::Timestamp;
 use k8s_openapi::api::resource::v1::{AllocatedDeviceStatus, NetworkDeviceData};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use super::netlink::mac_text;
 use super::parameters::{ADDRESSES, Mode};
 use super::plan::{Outcome, Planned, Plans};
 

@@ -171,7 +171,7 @@ async fn regression_watches_of_a_silent_extension_have_no_seats() {
         let server = server.clone();
         watches.spawn(async move {
             let path = format!("{THINGS}?watch=true");
-            ask(&server, User::new("jo", ["team"]), "GET", &path, &[]).await
+            send_as(&server, User::new("jo", ["team"]), "GET", &path, &[]).await
         });
     }
     wait::until("all watches are passed on", || async {
@@ -183,7 +183,7 @@ async fn regression_watches_of_a_silent_extension_have_no_seats() {
         }
     })
     .await;
-    let (code, _, body) = ask(&server, User::new("jo", ["team"]), "GET", THINGS, &[]).await;
+    let (code, _, body) = send_as(&server, User::new("jo", ["team"]), "GET", THINGS, &[]).await;
     assert_eq!(code, 200, "{body}");
 }
 

@@ -13,6 +13,11 @@ fn device(host: &str, name: &str) -> NetDevice {
     }
 }
 
+fn address(text: &str) -> Address {
+    let network: ipnet::IpNet = text.parse().expect("an address");
+    network.into()
+}
+
 /// The network namespace of a new thread, which has ended.
 fn namespace() -> Option<File> {
     let made = std::thread::spawn(|| {
@@ -77,7 +82,7 @@ impl Networks {
         let mut pod = self.pod();
         let links = pod.links().expect("links");
         let index = named(&links, name).expect(name).index;
-        pod.addresses(index).expect("addresses")
+        kept(&mut pod, index).expect("addresses")
     }
 }
 
@@ -173,8 +178,11 @@ fn interfaces_the_node_needs_stay() {
             r#"network interface "switch0" cannot be moved into the pod: it is part of bridge0"#,
         );
         let wire = networks.link("wire0").index;
-        networks.node.set_up(wire).expect("up");
-        networks.node.make_default(wire).expect("a route");
+        networks.node.set_up(wire, true).expect("up");
+        networks
+            .node
+            .add_default_over(&[wire], 254)
+            .expect("a route");
         let uplink = r#"network interface "wire0" cannot be moved into the pod: a default route of the node uses it"#;
         check(&networks, "wire0", uplink);
         // The kernel moves none.
@@ -189,14 +197,18 @@ fn interfaces_the_node_needs_stay() {
 #[test]
 fn interfaces_are_moved_with_their_addresses() {
     on_node(|mut networks| {
+        let with_peer = Address {
+            peer: Some("198.51.100.2".parse().expect("an address")),
+            ..address("198.51.100.1/32")
+        };
         let addresses = [
-            Address::of("192.0.2.7", 24),
-            Address::of("198.51.100.1", 32).with_peer("198.51.100.2"),
+            address("192.0.2.7/24"),
+            with_peer,
             // The kernel removes it when the interface is set down.
-            Address::of("2001:db8::7", 64),
+            address("2001:db8::7/64"),
         ];
         let wire = networks.link("wire0").index;
-        networks.node.set_up(wire).expect("up");
+        networks.node.set_up(wire, true).expect("up");
         for address in &addresses {
             networks.add("wire0", address);
         }
@@ -258,7 +270,7 @@ fn names_that_are_taken_in_the_pod_are_refused() {
 fn an_interface_whose_agent_was_killed_is_completed() {
     for name in [None, Some("net1"), Some("wire0")] {
         on_node(move |mut networks| {
-            let address = Address::of("2001:db8::7", 64);
+            let address = address("2001:db8::7/64");
             networks.add("wire0", &address);
             let link = networks.link("wire0");
             let moved = Moved {

@@ -1,17 +1,18 @@
 //! The parts of an adjustment that are about Linux alone.
 
-use allot_cdi::NetDevice;
+use allot_cdi::{IntelRdt, NetDevice};
 use allot_protos::nri::{
     Field, IoPrioClass, LinuxContainerAdjustment, LinuxIoPriority, LinuxMemoryPolicy,
-    LinuxNamespace, LinuxScheduler, LinuxSchedulerFlag, LinuxSchedulerPolicy, MpolFlag, MpolMode,
+    LinuxNamespace, LinuxRdt, LinuxScheduler, LinuxSchedulerFlag, LinuxSchedulerPolicy, MpolFlag,
+    MpolMode,
 };
 use oci_spec::runtime;
 use serde_json::{Value, json};
 
 use super::{Reason, Refused, bare, checked, is_default, seccomp};
 use crate::nri::owners::removed;
-use crate::spec::ContainerSpec;
-use crate::{interfaces, oci};
+use crate::spec::{ContainerSpec, Isolation};
+use crate::{interfaces, oci, rdt};
 
 /// The range of the kernel.
 const SCORES: std::ops::RangeInclusive<i64> = -1000..=1000;
@@ -71,17 +72,45 @@ pub(super) fn apply(
         };
     }
     net_devices(wanted, spec, refused)?;
-    if let Some(rdt) = &wanted.rdt {
-        let fields = [
-            (Field::RdtClosId, rdt.clos_id.is_some()),
-            (Field::RdtSchemata, rdt.schemata.is_some()),
-            (Field::RdtEnableMonitoring, rdt.enable_monitoring.is_some()),
-        ];
-        if let Some((field, _)) = fields.into_iter().find(|(_, is_set)| *is_set) {
-            return not_here(field, "Intel RDT settings are not supported on this node");
-        }
+    if let Some(wanted) = &wanted.rdt {
+        let set = intel_rdt(wanted, spec, rdt::check);
+        set.map_err(|(field, reason)| refused(field, None, reason.to_string()))?;
     }
     Ok(())
+}
+
+/// Cache and memory bandwidth (Intel RDT) of a container, by a check of whether this machine can apply them. What plugins leave out
+/// is as the devices of the container demand; without a closID the container has a group of its own.
+pub(super) fn intel_rdt(
+    wanted: &LinuxRdt,
+    spec: &mut ContainerSpec,
+    check: impl Fn(&IntelRdt, Isolation) -> Result<(), rdt::Unavailable>,
+) -> Result<(), (Field, rdt::Unavailable)> {
+    if wanted.remove {
+        spec.intel_rdt = None;
+    }
+    let fields = [
+        (Field::RdtClosId, wanted.clos_id.is_some()),
+        (Field::RdtSchemata, wanted.schemata.is_some()),
+        (
+            Field::RdtEnableMonitoring,
+            wanted.enable_monitoring.is_some(),
+        ),
+    ];
+    let Some((field, _)) = fields.into_iter().find(|(_, is_set)| *is_set) else {
+        return Ok(());
+    };
+    let settings = spec.intel_rdt.get_or_insert_default();
+    if let Some(id) = &wanted.clos_id {
+        settings.clos_id = Some(id.value.clone());
+    }
+    if let Some(schemata) = &wanted.schemata {
+        settings.schemata.clone_from(&schemata.value);
+    }
+    if let Some(monitoring) = &wanted.enable_monitoring {
+        settings.enable_monitoring = Some(monitoring.value);
+    }
+    check(settings, spec.isolation).map_err(|reason| (field, reason))
 }
 
 /// The interfaces of the node that a container gets, by their names there.

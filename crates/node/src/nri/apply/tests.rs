@@ -12,6 +12,8 @@ use super::*;
 use crate::spec::Isolation;
 use crate::spec::staged::{Account, Device, Hierarchy, Staged};
 
+mod rdt;
+
 /// A container with a variable, a volume and a network namespace.
 fn container() -> ContainerSpec {
     ContainerSpec {
@@ -403,7 +405,9 @@ fn interfaces_are_added_renamed_and_removed() {
 fn what_cannot_be_carried_out_is_refused_with_plugin_and_field() {
     let rdt = linux(LinuxContainerAdjustment {
         rdt: Some(LinuxRdt {
-            clos_id: Some(OptionalString::default()),
+            clos_id: Some(OptionalString {
+                value: "info".to_owned(),
+            }),
             ..LinuxRdt::default()
         }),
         ..LinuxContainerAdjustment::default()

@@ -1,21 +1,37 @@
 //! Replacing the files of a volume all at once, in the layout that a kubelet uses and that programs which reload their
 //! configuration watch: the files are in a directory with the time as its name, `..data` links to that directory, and
 //! every name that a user sees links into `..data`. Renaming `..data` changes them all.
+//!
+//! Containers see such volumes read-only. One that may mount (`SYS_ADMIN`, also in a user namespace) can change that, and then
+//! exchanges files and directories for links and pipes while they are written. So each step starts from the descriptor of a directory
+//! in the volume, follows no link, and waits for nothing.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown, symlink};
-use std::path::Path;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
 
+use allot_images::openat2;
 use jiff::Timestamp;
+use rustix::fs::{
+    Dir, Mode, OFlags, ResolveFlags, mkdirat, openat, readlinkat, renameat, symlinkat,
+};
+use rustix::io::Errno;
 
 use super::content::{Entries, Entry};
-use super::{GROUP, VolumeError, give, inside, make_dir};
+use super::{GROUP, VolumeError, inside};
 use crate::error::{AtPath as _, PathError};
 
 const DATA: &str = "..data";
 const NEW_DATA: &str = "..data_tmp";
+
+/// Permissions of directories.
+const DIRECTORY: u32 = 0o755;
+/// Never out of the volume.
+const INSIDE: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
 
 /// Replaces the content of the volume at `root` by `files`; unchanged content is not touched. `group`: the files are given to
 /// it before they are seen. A failed write leaves the volume as it was.
@@ -27,16 +43,17 @@ pub(super) fn write(root: &Path, files: &Entries, group: Option<u32>) -> Result<
             return Err(VolumeError::ReservedPath(name.clone()));
         }
     }
-    if !is_current(root, files, group) {
+    let volume = rustix::fs::open(root, OPEN, Mode::empty());
+    let volume = volume.map_err(io::Error::from).at(root)?;
+    if !is_current(&volume, files, group) {
         let stamp = Timestamp::now()
             .strftime("..%Y_%m_%d_%H_%M_%S.%N")
             .to_string();
-        let directory = root.join(&stamp);
-        let written = fill(&directory, files, group)
-            .and_then(|()| replace_link(root, NEW_DATA, &stamp, DATA).at(root));
+        let written = fill(&volume, root, &stamp, files, group)
+            .and_then(|()| replace_link(&volume, root, &stamp).at(root));
         if let Err(problem) = written {
-            for path in [&directory, &root.join(NEW_DATA)] {
-                remove(path).unwrap_or_else(|error| {
+            for path in [root.join(&stamp), root.join(NEW_DATA)] {
+                remove(&path).unwrap_or_else(|error| {
                     tracing::warn!(path = %path.display(), %error, "an incomplete write was not removed");
                 });
             }
@@ -45,39 +62,99 @@ pub(super) fn write(root: &Path, files: &Entries, group: Option<u32>) -> Result<
     }
     let wanted: BTreeSet<&str> = files.keys().map(|name| first(name)).collect();
     for name in &wanted {
-        let link = root.join(name);
         let target = format!("{DATA}/{name}");
-        if fs::read_link(&link).is_ok_and(|found| found == Path::new(&target)) {
+        if read_link(&volume, name).is_ok_and(|found| found == Path::new(&target)) {
             continue;
         }
-        remove(&link).at(root)?;
-        symlink(&target, &link).at(root)?;
+        remove(&root.join(name)).at(root)?;
+        let linked = symlinkat(&target, &volume, *name);
+        linked.map_err(io::Error::from).at(root)?;
     }
     // Also what an agent left that ended during a write.
-    let current = fs::read_link(root.join(DATA)).at(root)?;
-    for entry in fs::read_dir(root).at(root)?.flatten() {
-        let name = entry.file_name();
-        let keep = name == DATA
-            || current.as_os_str() == name
+    let current = read_link(&volume, DATA).at(root)?;
+    for name in entries(&volume).at(root)? {
+        let keep = name == Path::new(DATA)
+            || current == name
             || name.to_str().is_some_and(|name| wanted.contains(name));
         if !keep {
-            remove(&entry.path()).at(root)?;
+            remove(&root.join(&name)).at(root)?;
         }
     }
     Ok(())
 }
 
-/// Writes all files into a new directory.
-fn fill(directory: &Path, files: &Entries, group: Option<u32>) -> Result<(), PathError> {
-    make_dir(directory, 0o755)?;
-    for (name, entry) in files {
-        let file = directory.join(name);
-        if let Some(parent) = file.parent() {
-            make_dir(parent, 0o755)?;
+const OPEN: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+/// Opens a directory below another one. No part of the path is a link.
+fn directory(at: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
+    Ok(openat2(at, path, OPEN, Mode::empty(), INSIDE)?)
+}
+
+fn read_link(at: &OwnedFd, name: &str) -> io::Result<PathBuf> {
+    let target = readlinkat(at, name, Vec::new())?;
+    Ok(PathBuf::from(std::ffi::OsStr::from_bytes(
+        target.to_bytes(),
+    )))
+}
+
+/// The names in a directory.
+fn entries(directory: &OwnedFd) -> io::Result<Vec<PathBuf>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if !matches!(name, b"." | b"..") {
+            names.push(PathBuf::from(std::ffi::OsStr::from_bytes(name)));
         }
-        create(&file, entry).at(&file)?;
     }
-    give(directory, group, true)
+    Ok(names)
+}
+
+/// Writes all files into a new directory of the volume. `root` is the path of the volume, for errors.
+fn fill(
+    volume: &OwnedFd,
+    root: &Path,
+    stamp: &str,
+    files: &Entries,
+    group: Option<u32>,
+) -> Result<(), PathError> {
+    let place = root.join(stamp);
+    let all = make_directory(volume, Path::new(stamp), group).at(&place)?;
+    for (name, entry) in files {
+        let path = Path::new(name);
+        let parent = parent(&all, path, group).at(&place.join(path))?;
+        let file_name = path.file_name().unwrap_or_default();
+        create(&parent, Path::new(file_name), entry, group).at(&place.join(path))?;
+    }
+    Ok(())
+}
+
+/// The directory of a path, with those above it.
+fn parent(all: &OwnedFd, path: &Path, group: Option<u32>) -> io::Result<OwnedFd> {
+    let mut at = all.try_clone()?;
+    for part in path.parent().into_iter().flat_map(Path::components) {
+        at = make_directory(&at, Path::new(part.as_os_str()), group)?;
+    }
+    Ok(at)
+}
+
+/// Creates a directory, unless it is there, and opens it.
+fn make_directory(at: &OwnedFd, name: &Path, group: Option<u32>) -> io::Result<OwnedFd> {
+    match mkdirat(at, name, Mode::from_raw_mode(DIRECTORY)) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let made = directory(at, name)?;
+    give(
+        &File::from(made.try_clone()?),
+        DIRECTORY,
+        (None, group),
+        GROUP.0,
+    )?;
+    Ok(made)
 }
 
 /// The part of a path that is visible in the volume's root.
@@ -85,69 +162,99 @@ fn first(name: &str) -> &str {
     name.split('/').next().unwrap_or(name)
 }
 
-fn create(path: &Path, entry: &Entry) -> io::Result<()> {
-    let mut options = fs::OpenOptions::new();
-    let options = options.write(true).create_new(true).mode(entry.mode);
-    let mut file = options.open(path)?;
-    io::Write::write_all(&mut file, &entry.content)?;
-    if entry.user.is_some() {
-        fchown(&file, entry.user, None)?;
-    }
-    // Independent of the agent's umask.
-    file.set_permissions(fs::Permissions::from_mode(entry.mode))
+fn create(at: &OwnedFd, name: &Path, entry: &Entry, group: Option<u32>) -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut file = File::from(openat(at, name, flags, Mode::from_raw_mode(entry.mode))?);
+    file.write_all(&entry.content)?;
+    give(&file, entry.mode, (entry.user, group), GROUP.1)
 }
 
-fn replace_link(root: &Path, temporary: &str, target: &str, name: &str) -> io::Result<()> {
-    let temporary = root.join(temporary);
-    remove(&temporary)?;
-    symlink(target, &temporary)?;
-    fs::rename(temporary, root.join(name))
+/// Gives a file to its user and group, and sets its permissions, independent of the agent's umask. `more` are those that a group has.
+fn give(
+    file: &File,
+    mode: u32,
+    (user, group): (Option<u32>, Option<u32>),
+    more: u32,
+) -> io::Result<()> {
+    if user.or(group).is_some() {
+        fchown(file, user, group)?;
+    }
+    let mode = group.map_or(mode, |_| mode | more);
+    file.set_permissions(fs::Permissions::from_mode(mode))
+}
+
+fn replace_link(volume: &OwnedFd, root: &Path, target: &str) -> io::Result<()> {
+    remove(&root.join(NEW_DATA))?;
+    symlinkat(target, volume, NEW_DATA)?;
+    Ok(renameat(volume, NEW_DATA, volume, DATA)?)
 }
 
 /// Removes a file or directory of any type; it need not exist.
 fn remove(path: &Path) -> io::Result<()> {
-    let removed = match fs::symlink_metadata(path) {
-        Ok(found) if found.is_dir() => allot_images::remove_tree(path),
-        Ok(_) => fs::remove_file(path),
-        Err(error) => Err(error),
-    };
-    match removed {
+    match allot_images::remove_tree(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         result => result,
     }
 }
 
 /// Whether the volume holds exactly these files, of this group.
-fn is_current(root: &Path, files: &Entries, group: Option<u32>) -> bool {
-    let data = root.join(DATA);
-    let same = files.iter().all(|(name, entry)| {
-        let path = data.join(name);
-        let found = fs::read(&path).is_ok_and(|found| found == entry.content);
-        let mode = group.map_or(entry.mode, |_| entry.mode | GROUP.1);
-        found
-            && fs::metadata(&path).is_ok_and(|found| {
-                let fits = group.is_none_or(|group| group == found.gid())
-                    && entry.user.is_none_or(|user| user == found.uid());
-                fits && found.permissions().mode() & 0o777 == mode
-            })
-    });
-    same && count(&data).is_ok_and(|found| found == files.len())
+fn is_current(volume: &OwnedFd, files: &Entries, group: Option<u32>) -> bool {
+    let data = read_link(volume, DATA).and_then(|data| directory(volume, &data));
+    let Ok(data) = data else {
+        return false;
+    };
+    let same = |(name, entry): (&String, &Entry)| {
+        is_same(&data, Path::new(name), entry, group).unwrap_or(false)
+    };
+    files.iter().all(same) && has_no_others(&data, files).unwrap_or(false)
 }
 
-fn count(directory: &Path) -> io::Result<usize> {
-    let mut files = 0;
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        files += match entry.file_type()?.is_dir() {
-            true => count(&entry.path())?,
-            false => 1,
-        };
+fn is_same(data: &OwnedFd, path: &Path, entry: &Entry, group: Option<u32>) -> io::Result<bool> {
+    // A pipe is not waited for.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(openat2(data, path, flags, Mode::empty(), INSIDE)?);
+    let found = file.metadata()?;
+    let length = entry.content.len() as u64;
+    let mode = group.map_or(entry.mode, |_| entry.mode | GROUP.1);
+    let fits = found.is_file()
+        && found.len() == length
+        && found.permissions().mode() & 0o777 == mode
+        && group.is_none_or(|group| group == found.gid())
+        && entry.user.is_none_or(|user| user == found.uid());
+    let mut content = Vec::new();
+    if fits {
+        file.take(length + 1).read_to_end(&mut content)?;
     }
-    Ok(files)
+    Ok(fits && content == entry.content)
+}
+
+/// Whether a directory has no more than these files and the directories above them.
+fn has_no_others(data: &OwnedFd, files: &Entries) -> io::Result<bool> {
+    let known: BTreeSet<&Path> = files
+        .keys()
+        .flat_map(|name| Path::new(name).ancestors())
+        .collect();
+    let above: BTreeSet<&Path> = files
+        .keys()
+        .flat_map(|name| Path::new(name).ancestors().skip(1))
+        .collect();
+    let top = Path::new("");
+    for path in std::iter::once(top).chain(above.into_iter().filter(|path| *path != top)) {
+        let names = entries(&directory(data, &Path::new(".").join(path))?)?;
+        if !names
+            .iter()
+            .all(|name| known.contains(path.join(name).as_path()))
+        {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     fn files(of: &[(&str, &str, u32)]) -> Entries {
@@ -290,5 +397,84 @@ mod tests {
             let written = write(root.path(), &files(&[(name, "", 0o644)]), None);
             assert!(written.is_err(), "{name:?}");
         }
+    }
+
+    /// The attack: a container that may mount makes its volume writable, and puts a pipe in the place of a file. The agent waited for
+    /// a process that writes into it.
+    #[test]
+    fn regression_pipes_and_links_in_place_of_files_are_replaced() {
+        let root = tempfile::tempdir().expect("a directory");
+        let root = root.path();
+        let outside = tempfile::tempdir().expect("a directory");
+        fs::write(outside.path().join("a"), "1").expect("a file");
+        let all = [("a", "1", 0o644), ("sub/b", "2", 0o400)];
+        check(root, &all);
+        let at = |name: &str| root.join(DATA).join(name);
+        fs::remove_file(at("a")).expect("removed");
+        let mode = Mode::from_raw_mode(0o644);
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, at("a"), kind, mode, 0).expect("a pipe");
+        check(root, &all);
+        assert!(fs::metadata(at("a")).expect("a file").is_file());
+        for (link, target) in [
+            (root.join(DATA), outside.path()),
+            (at("a"), &outside.path().join("a")),
+            (at("sub"), outside.path()),
+            (root.join(NEW_DATA), outside.path()),
+        ] {
+            remove(&link).expect("removed");
+            symlink(target, &link).expect("a link");
+            check(root, &all);
+            assert!(
+                fs::read_link(&link).ok().as_deref() != Some(target),
+                "{link:?}"
+            );
+        }
+        let mut deep = at("deep");
+        for _ in 0..500 {
+            deep.push("d");
+        }
+        fs::create_dir_all(deep).expect("directories");
+        check(root, &all);
+        let left = fs::read_dir(outside.path()).expect("a directory").count();
+        assert_eq!(left, 1, "nothing was written outside");
+    }
+
+    /// The attack: the new directory is exchanged for a link to the host while files are written. They were created there.
+    #[test]
+    fn regression_a_directory_that_is_exchanged_for_a_link_leads_nowhere() {
+        let root = tempfile::tempdir().expect("a directory");
+        let (root, outside) = (root.path(), tempfile::tempdir().expect("a directory"));
+        let place = root.join("volume");
+        fs::create_dir(&place).expect("a directory");
+        let trap = root.join("trap");
+        symlink(outside.path(), &trap).expect("a link");
+        let ended = std::sync::atomic::AtomicBool::new(false);
+        let exchange = || {
+            use rustix::fs::{CWD, RenameFlags, renameat_with};
+            while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+                for entry in fs::read_dir(&place).expect("a directory").flatten() {
+                    let is_new = entry.file_name().as_bytes().starts_with(b"..2");
+                    if is_new && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                        let path = entry.path();
+                        // Back and forth: it may have been removed meanwhile.
+                        let _ = renameat_with(CWD, &path, CWD, &trap, RenameFlags::EXCHANGE);
+                        let _ = renameat_with(CWD, &trap, CWD, &path, RenameFlags::EXCHANGE);
+                    }
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(exchange);
+            for number in 0..400 {
+                let content = number.to_string();
+                let all = ["a", "b", "c", "d/e", "d/f"].map(|name| (name, content.as_str(), 0o644));
+                // What happens to its own volume is up to the container.
+                let _ = write(&place, &files(&all), None);
+            }
+            ended.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        let left = fs::read_dir(outside.path()).expect("a directory").count();
+        assert_eq!(left, 0, "files were written outside of the volume");
     }
 }

@@ -45,8 +45,9 @@ impl Demands {
         if let Some(name) = demands.moved.iter().find(|name| !demands.is_here(name)) {
             return Err(format!("there is no interface {name:?} on this node"));
         }
-        if demands.group.is_some() {
-            rdt::is_mounted(resctrl).map_err(|error| error.to_string())?;
+        if let Some(wanted) = &demands.group {
+            let usable = rdt::is_mounted(resctrl).and_then(|()| rdt::check_group(wanted));
+            usable.map_err(|error| error.to_string())?;
         }
         Ok(demands)
     }
@@ -64,7 +65,7 @@ impl Demands {
             ));
         }
         let group = rdt::group(self.group.as_ref()?).unwrap_or(id);
-        let is_there = is_name(group) && self.resctrl.join(group).is_dir();
+        let is_there = self.resctrl.join(group).is_dir();
         (!is_there).then(|| {
             format!("the OCI runtime did not apply Intel RDT: there is no group {group:?}")
         })
@@ -135,11 +136,31 @@ mod tests {
         std::fs::create_dir(rdt.path().join("gold")).expect("a directory");
         let left_out = |clos_id| of(clos_id).expect("demands").left_out("c1");
         assert_eq!(left_out(Some("gold")), None);
-        for (group, named) in [(Some("silver"), "silver"), (None, "c1"), (Some(".."), "..")] {
+        for (group, named) in [(Some("silver"), "silver"), (None, "c1")] {
             let left = left_out(group).unwrap_or_default();
             assert!(left.ends_with(&format!("no group {named:?}")), "{left}");
         }
         std::fs::create_dir(rdt.path().join("c1")).expect("a directory");
         assert_eq!(left_out(None), None);
+    }
+
+    /// `info` is a directory of resctrl, and was taken for a group; `/` was refused when the container ran already.
+    #[test]
+    fn regression_names_of_no_group_of_rdt_are_refused() {
+        let rdt = tempfile::tempdir().expect("a directory");
+        std::fs::write(rdt.path().join("schemata"), "").expect("a file");
+        std::fs::create_dir(rdt.path().join("info")).expect("a directory");
+        for name in ["info", "/", "..", "a/b", "mon_groups"] {
+            let edits = ContainerEdits {
+                intel_rdt: Some(IntelRdt {
+                    clos_id: Some(name.to_owned()),
+                    ..IntelRdt::default()
+                }),
+                ..ContainerEdits::default()
+            };
+            let refused = Demands::on(Path::new("/nonexistent"), rdt.path(), edits);
+            let refused = refused.expect_err(name);
+            assert!(refused.ends_with("is not a valid closID"), "{refused}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Tests with real network namespaces for a node and its pods. They need root; otherwise they report that they are skipped.
 
+use ipnet::IpNet;
 use serde_json::json;
 
 use super::super::harness::{Node, Space, names, on_node};
@@ -113,7 +114,7 @@ fn an_interface_that_was_begun_is_completed() {
                 }
                 if steps > 3 {
                     inside
-                        .add_address(link.index, planned.addresses[0])
+                        .add_address(link.index, &planned.addresses[0].into())
                         .expect("added");
                 }
             }
@@ -182,7 +183,7 @@ fn regression_a_pod_can_not_give_its_interface_to_another_claim() {
         let own = inside.link(&first.interim_name("u1")).expect("a link");
         let addresses = inside.addresses().expect("addresses");
         assert!(
-            addresses.iter().all(|(index, _)| *index != own.index),
+            addresses.iter().all(|it| it.link != own.index),
             "{addresses:?}"
         );
     });

@@ -1,6 +1,6 @@
 use super::super::harness::recorded;
-use super::super::netlink::Link;
 use super::*;
+use allot_netlink::Link;
 
 fn interfaces(directory: &Path, client: kube::Client) -> Interfaces {
     Interfaces {

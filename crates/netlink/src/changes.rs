@@ -64,28 +64,3 @@ fn lossless(received: io::Result<usize>) -> io::Result<()> {
         _ => Ok(()),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-    use crate::v1::harness::on_node;
-
-    #[test]
-    fn a_change_is_reported() {
-        on_node(|node| {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build();
-            let runtime = runtime.expect("a runtime");
-            runtime.block_on(async {
-                let mut changes = Changes::watch().expect("watched");
-                let wire = node.netlink.link("wire0").expect("a link").index;
-                node.netlink.set_mtu(wire, 1400).expect("changed");
-                let next = tokio::time::timeout(Duration::from_secs(60), changes.next());
-                next.await.expect("in time").expect("a change");
-            });
-        });
-    }
-}
