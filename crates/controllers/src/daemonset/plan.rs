@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use allot_apimachinery::well_known;
+use allot_model::features::{Feature, Features};
+use allot_model::tolerations::has_comparison_operator;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::DaemonSetSpec;
 use k8s_openapi::api::core::v1::{Node, Pod, Toleration};
@@ -47,7 +49,7 @@ pub(super) fn tolerations(host_network: bool) -> Vec<Toleration> {
 }
 
 /// Judges a node.
-pub(super) fn fit(spec: &DaemonSetSpec, node: &Node) -> Fit {
+pub(super) fn fit(spec: &DaemonSetSpec, node: &Node, features: &Features) -> Fit {
     let Some(pod) = &spec.template.spec else {
         return Fit::No;
     };
@@ -62,6 +64,9 @@ pub(super) fn fit(spec: &DaemonSetSpec, node: &Node) -> Fit {
         return Fit::No;
     }
     let mut tolerated = pod.tolerations.clone().unwrap_or_default();
+    if !features.enabled(Feature::TaintTolerationComparisonOperators) {
+        tolerated.retain(|toleration| !has_comparison_operator(toleration));
+    }
     tolerated.extend(tolerations(pod.host_network == Some(true)));
     if untolerated(taints(node), &tolerated, &["NoExecute"]).is_some() {
         return Fit::No;

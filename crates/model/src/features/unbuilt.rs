@@ -3,7 +3,7 @@
 use super::{Release, settled};
 
 /// The names of those of 1.36. Setting one is no mistake: all components of a cluster are often given the same gates.
-const NAMES: [&str; 116] = [
+const NAMES: [&str; 115] = [
     "APIResponseCompression",
     "APIServerIdentity",
     "APIServingWithRoutine",
@@ -102,7 +102,6 @@ const NAMES: [&str; 116] = [
     "StrictIPCIDRValidation",
     "StructuredAuthenticationConfigurationEgressSelector",
     "StructuredAuthenticationConfigurationJWKSMetrics",
-    "TaintTolerationComparisonOperators",
     "TokenRequestServiceAccountUIDValidation",
     "TopologyAwareWorkloadScheduling",
     "TopologyManagerPolicyAlphaOptions",
