@@ -44,6 +44,9 @@ pub fn validate_create(features: &Features, resource: &Resource, object: &Value)
     }
     let mut found = validate::create(rules, object);
     allow_comparison_operators(features, resource, object, &Value::Null, &mut found);
+    if let Some(check) = rules.validate_gated {
+        check(features, object, &Value::Null, &mut found);
+    }
     match rules.metadata_errors {
         MetadataErrors::First | MetadataErrors::Alone => errors.append(found),
         MetadataErrors::WithName => {
@@ -156,6 +159,11 @@ fn validate_kind_update(
     let mut found = validate::update(rules, object, old, part);
     // Other parts of a pod are validated with all of its spec.
     allow_comparison_operators(features, resource, object, old, &mut found);
+    if let Some(check) = rules.validate_gated
+        && part == Part::Main
+    {
+        check(features, object, old, &mut found);
+    }
     errors.append(found);
     errors
 }
