@@ -8,6 +8,7 @@ mod serving;
 use std::time::Duration;
 
 use allot_apimachinery::exposition;
+use allot_model::features::Features;
 use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 
@@ -166,10 +167,16 @@ pub async fn serve_metrics(
     }
 }
 
+/// Changes feature gates by the values of `--feature-gates`, all at once: one may need another that comes later.
+pub fn set_feature_gates(mut features: Features, gates: &[String]) -> anyhow::Result<Features> {
+    features.set(&gates.join(",")).context("--feature-gates")?;
+    Ok(features)
+}
+
 /// Reads a KubeSchedulerConfiguration file.
 pub fn read_scheduler_config(
     file: Option<&std::path::Path>,
-    features: allot_model::features::Features,
+    features: Features,
 ) -> anyhow::Result<allot_scheduler::Config> {
     let Some(file) = file else {
         return Ok(allot_scheduler::Config {

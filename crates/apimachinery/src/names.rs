@@ -157,6 +157,21 @@ pub fn qualified_name(value: &str) -> Vec<String> {
     errors
 }
 
+/// A decimal integer of any size in canonical form: `0`, or digits without leading zeros, behind `-` or nothing.
+pub fn decimal_integer(value: &str) -> Vec<String> {
+    if value.is_empty() {
+        return vec!["must be non-empty".to_owned()];
+    }
+    let digits = value.strip_prefix('-').unwrap_or(value);
+    let is_canonical = value == "0"
+        || digits.starts_with(|first: char| ('1'..='9').contains(&first))
+            && digits.bytes().all(|byte| byte.is_ascii_digit());
+    match is_canonical {
+        true => Vec::new(),
+        false => vec!["must be a valid decimal integer in canonical form".to_owned()],
+    }
+}
+
 /// A label value: empty, or alphanumeric at both ends.
 pub fn label_value(value: &str) -> Vec<String> {
     let mut errors = Vec::new();

@@ -1,7 +1,11 @@
-//! Floats and booleans as Go's package `strconv` writes and reads them.
+//! Numbers and booleans as Go's package `strconv` writes and reads them.
 
 use std::fmt::{Display, LowerExp};
+use std::num::IntErrorKind::{NegOverflow, PosOverflow};
+use std::num::ParseIntError;
 use std::ops::Range;
+
+use crate::quote::quote;
 
 /// Exponents of ten for which the format `g` writes none, with the shortest digits.
 const PLAIN: Range<i32> = -4..6;
@@ -26,6 +30,20 @@ pub fn format_float<T: Display + LowerExp>(value: T) -> String {
     }
 }
 
+/// Reads a decimal integer of 64 bits as `strconv.ParseInt` does.
+///
+/// # Errors
+/// Go's text about a number with invalid syntax or out of range.
+pub fn parse_int(text: &str) -> Result<i64, String> {
+    text.parse().map_err(|error: ParseIntError| {
+        let why = match error.kind() {
+            PosOverflow | NegOverflow => "value out of range",
+            _ => "invalid syntax",
+        };
+        format!("strconv.ParseInt: parsing {}: {why}", quote(text))
+    })
+}
+
 /// Reads a boolean in one of the spellings of `strconv.ParseBool`; none of any other text.
 pub fn parse_bool(text: &str) -> Option<bool> {
     match text {
@@ -38,6 +56,23 @@ pub fn parse_bool(text: &str) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn integers_are_read_as_go_reads_them() {
+        for (text, expected) in [("-9223372036854775808", i64::MIN), ("+7", 7), ("007", 7)] {
+            assert_eq!(parse_int(text), Ok(expected));
+        }
+        for (text, why) in [
+            ("", "invalid syntax"),
+            ("1_0", "invalid syntax"),
+            ("1.5", "invalid syntax"),
+            ("9223372036854775808", "value out of range"),
+            ("-9223372036854775809", "value out of range"),
+        ] {
+            let error = format!("strconv.ParseInt: parsing {text:?}: {why}");
+            assert_eq!(parse_int(text), Err(error));
+        }
+    }
 
     /// What Go 1.26 prints.
     #[test]

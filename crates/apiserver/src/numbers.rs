@@ -1,9 +1,7 @@
 //! Numbers in queries and resource versions, parsed as Go parses them, with the texts of its errors.
 
-use std::num::IntErrorKind::{NegOverflow, PosOverflow};
-use std::num::ParseIntError;
-
 use allot_apimachinery::quote::quote;
+use allot_apimachinery::strconv;
 
 use crate::error::{ApiError, Result};
 
@@ -15,14 +13,7 @@ const SYNTAX: &str = "invalid syntax";
 /// # Errors
 /// 400 with Go's text.
 pub(crate) fn parse_int(text: &str) -> Result<i64> {
-    text.parse().map_err(|error: ParseIntError| {
-        let why = match error.kind() {
-            PosOverflow | NegOverflow => RANGE,
-            _ => SYNTAX,
-        };
-        let text = quote(text);
-        ApiError::bad_request(format!("strconv.ParseInt: parsing {text}: {why}"))
-    })
+    strconv::parse_int(text).map_err(ApiError::bad_request)
 }
 
 /// A number without a sign.

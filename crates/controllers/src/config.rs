@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use allot_model::features::Features;
+
 use crate::leader::{self, clock::Clock};
 
 /// A controller, by the name that kube-controller-manager uses (those of this project have other
@@ -166,6 +168,8 @@ pub struct UnknownController(pub String);
 pub struct Config {
     /// The controllers to run (`--controllers`).
     pub controllers: BTreeSet<Controller>,
+    /// The feature gates.
+    pub features: Features,
     /// The source of time; another one in tests.
     pub clock: Clock,
     /// Only one process works at a time, if set.
@@ -189,6 +193,7 @@ impl Config {
     pub fn embedded() -> Self {
         Self {
             controllers: Controller::ALL.into_iter().collect(),
+            features: Features::default(),
             clock: Clock::System,
             leader_election: None,
             workers: 10,

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use allot_model::features::Features;
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -40,6 +41,7 @@ struct DaemonSets {
     sets: Informer<Object>,
     nodes: Informer<Node>,
     revisions: Informer<Revision>,
+    features: Features,
     clock: Clock,
     queue: Queue<Key>,
 }
@@ -67,6 +69,7 @@ pub(crate) fn build(context: &Context) -> Task {
         sets,
         nodes: context.informer::<Node>(),
         revisions,
+        features: context.config.features.clone(),
         clock,
         queue,
     });
@@ -142,7 +145,7 @@ impl DaemonSets {
     ) -> BTreeMap<String, NodeState> {
         let mut states: BTreeMap<String, NodeState> = BTreeMap::new();
         for node in self.nodes.list() {
-            let fit = plan::fit(spec, &node);
+            let fit = plan::fit(spec, &node, &self.features);
             states.insert(meta::name(&*node).to_owned(), NodeState::new(fit));
         }
         let now = self.clock.now();
@@ -241,8 +244,8 @@ fn new_pod(set: &Object, hash: &str, node: &str) -> Value {
 }
 
 /// Whether a DaemonSet with this specification wants a pod on a node.
-pub fn wants_pod_on(spec: &DaemonSetSpec, node: &Node) -> bool {
-    plan::fit(spec, node) == Fit::Run
+pub fn wants_pod_on(spec: &DaemonSetSpec, node: &Node, features: &Features) -> bool {
+    plan::fit(spec, node, features) == Fit::Run
 }
 
 /// Makes a pod of a DaemonSet's template the one for a node.

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use allot_model::features::Features;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -68,6 +69,7 @@ struct Nodes {
     doomed: Mutex<BTreeMap<Key, (String, Timestamp)>>,
     /// Nodes created after this get an event.
     started: Timestamp,
+    features: Features,
     grace: Duration,
     startup_grace: Duration,
     queue: Queue<Work>,
@@ -86,6 +88,7 @@ pub(crate) fn build(context: &Context) -> Task {
         pods: context.informer::<Pod>(),
         seen: Mutex::default(),
         doomed: Mutex::default(),
+        features: context.config.features.clone(),
         grace: context.config.node_monitor_grace_period,
         startup_grace: context.config.node_startup_grace_period,
         queue: context.queue("node_lifecycle"),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use allot_apimachinery::well_known::is_terminal_phase;
+use allot_model::tolerations::has_comparison_operator;
 use k8s_openapi::api::core::v1::{
     NodeAllocatableResourceClaimStatus, Pod, PodAffinityTerm, PodResourceClaimStatus, PodSpec,
     PodStatus, Toleration, WeightedPodAffinityTerm,
@@ -233,6 +234,20 @@ impl PodInfo {
     /// Tolerations of node taints.
     pub fn tolerations(&self) -> &[Toleration] {
         self.spec().tolerations.as_deref().unwrap_or_default()
+    }
+
+    /// The pod without the tolerations that compare numbers: without their feature they tolerate nothing.
+    #[must_use]
+    pub fn without_comparison_operators(self: Arc<Self>) -> Arc<Self> {
+        if !self.tolerations().iter().any(has_comparison_operator) {
+            return self;
+        }
+        let mut info = Arc::unwrap_or_clone(self);
+        let spec = &mut Arc::make_mut(&mut info.pod).spec;
+        if let Some(tolerations) = spec.as_mut().and_then(|spec| spec.tolerations.as_mut()) {
+            tolerations.retain(|toleration| !has_comparison_operator(toleration));
+        }
+        Arc::new(info)
     }
 
     /// The node it is bound to.

@@ -211,6 +211,15 @@ impl Features {
         self.enabled[feature as usize]
     }
 
+    /// Whether PodGroups have a priority and a disruption mode, and preempt pods as a whole (KEP 5710). `GenericWorkload`
+    /// covers that since 1.37.
+    pub fn has_workload_aware_preemption(&self) -> bool {
+        match Feature::WorkloadAwarePreemption.spec(self.release) {
+            Some(_) => self.enabled(Feature::WorkloadAwarePreemption),
+            None => self.enabled(Feature::GenericWorkload),
+        }
+    }
+
     /// The same gates with one of them changed, without any check: for tests, and for callers that keep the set consistent.
     #[must_use]
     pub fn with(mut self, feature: Feature, on: bool) -> Features {

@@ -45,6 +45,7 @@ pub mod selectable;
 mod shape;
 pub mod strategy;
 pub mod table;
+pub mod tolerations;
 pub mod validate;
 mod view;
 

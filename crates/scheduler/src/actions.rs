@@ -11,7 +11,7 @@ use crate::dra::conditions::Pending;
 use crate::dra::node_allocatable::NodeAllocatableRequests;
 use crate::pod::{Key, PodInfo, Uid};
 use crate::podgroups::Condition;
-use crate::podgroups::claims::Consumer;
+use crate::podgroups::claims::{Consumer, PodGroup};
 
 /// A claim to write before its pod can be bound.
 #[derive(Debug, Clone)]
@@ -101,6 +101,39 @@ pub struct BindJob {
     pub cancel: CancellationToken,
 }
 
+/// What pods are preempted for.
+#[derive(Debug, Clone)]
+pub struct Preemptor {
+    /// The pod that needs the capacity, or one of the PodGroup.
+    pub pod: Arc<PodInfo>,
+    /// The PodGroup, if pods are preempted for all of its pods together.
+    pub group: Option<Arc<PodGroup>>,
+}
+
+impl Preemptor {
+    /// The kind in upstream's texts.
+    pub fn kind(&self) -> &'static str {
+        match self.group {
+            Some(_) => "podgroup",
+            None => "pod",
+        }
+    }
+
+    /// UID of the pod or PodGroup.
+    pub fn uid(&self) -> &Uid {
+        self.group
+            .as_ref()
+            .map_or(&self.pod.uid, |group| &group.uid)
+    }
+
+    /// Namespace and name of the pod or PodGroup.
+    pub fn key(&self) -> &Key {
+        self.group
+            .as_ref()
+            .map_or(&self.pod.key, |group| &group.key)
+    }
+}
+
 /// A pod that could not be scheduled, for its condition and an event.
 #[derive(Debug, Clone)]
 pub struct Rejected {
@@ -143,18 +176,18 @@ pub enum Action {
     Reject(Box<Rejected>),
     /// Delete pods so that another fits.
     Preempt {
-        /// The pod that needs the capacity.
-        preemptor: Arc<PodInfo>,
-        /// The node.
+        /// The pod or PodGroup that needs the capacity.
+        preemptor: Preemptor,
+        /// The node, or `cluster` for a PodGroup.
         node: Arc<str>,
         /// The pods to delete.
         victims: Vec<Arc<PodInfo>>,
     },
     /// Record the event that a pod was preempted before it was bound.
     RecordPreempted {
-        /// The pod that needs the capacity.
-        preemptor: Arc<PodInfo>,
-        /// The node.
+        /// The pod or PodGroup that needs the capacity.
+        preemptor: Preemptor,
+        /// The node, or `cluster` for a PodGroup.
         node: Arc<str>,
         /// The pod whose binding is abandoned.
         victim: Arc<PodInfo>,

@@ -128,9 +128,14 @@ impl PodGroups {
         }
     }
 
+    /// The PodGroup of a pod, if it exists.
+    pub fn group_of(&self, pod: &PodInfo) -> Option<&Arc<PodGroup>> {
+        self.groups.get(&group_key(pod)?)
+    }
+
     /// The PodGroup of a pod if it has a gang policy; `None` for a pod that is scheduled alone.
     pub fn gang_of(&self, pod: &PodInfo) -> Option<&Arc<PodGroup>> {
-        let group = self.groups.get(&group_key(pod)?)?;
+        let group = self.group_of(pod)?;
         group.min_count.map(|_| group)
     }
 

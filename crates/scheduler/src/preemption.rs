@@ -14,6 +14,10 @@ use crate::pod::PodInfo;
 use crate::selectors::Labels;
 use crate::status::Code;
 
+mod victim;
+
+pub(crate) use victim::Victim;
+
 /// A reason of a node's rejection, as in [`Rejection::reasons`](crate::status::Rejection::reasons).
 type Reason = Cow<'static, str>;
 
@@ -248,7 +252,7 @@ impl Candidate {
         let fits = trial.filter().and_then(|()| attempt.allocate(node));
         fits.map_err(|r| r.reasons)?;
         lower.sort_by(|a, b| compare_importance(a, b));
-        let (violating, harmless) = split_by_pdb_violation(&lower, budgets);
+        let (violating, harmless) = split_by_pdb_violation(lower, budgets);
         let mut victims = Vec::new();
         let mut violations = 0;
         // Reprieve one pod after the other as long as the preemptor fits, those whose budget would be violated first.
@@ -286,22 +290,36 @@ fn dry_run_preemption(
     }
 }
 
-/// Splits pods, most important first, into those whose eviction would violate a PodDisruptionBudget and the others
-/// (`filterPodsWithPDBViolation`).
-fn split_by_pdb_violation(
-    pods: &[Arc<PodInfo>],
+/// What is evicted together.
+pub(crate) trait Evictable {
+    /// The pods.
+    fn pods(&self) -> impl Iterator<Item = &PodInfo>;
+}
+
+impl Evictable for Arc<PodInfo> {
+    fn pods(&self) -> impl Iterator<Item = &PodInfo> {
+        std::iter::once(&**self)
+    }
+}
+
+/// Splits victims, most important first, into those whose eviction would violate a PodDisruptionBudget and the others
+/// (`filterPodsWithPDBViolation`, `filterVictimsWithPDBViolation`).
+pub(crate) fn split_by_pdb_violation<T: Evictable>(
+    victims: Vec<T>,
     budgets: &[&Budget],
-) -> (Vec<Arc<PodInfo>>, Vec<Arc<PodInfo>>) {
+) -> (Vec<T>, Vec<T>) {
     let mut left: Vec<i32> = budgets.iter().map(|b| b.allowed).collect();
-    pods.iter().cloned().partition(|pod| {
+    victims.into_iter().partition(|victim| {
         let mut violates = false;
-        for (_, left) in budgets
-            .iter()
-            .zip(&mut left)
-            .filter(|(b, _)| b.matches(pod))
-        {
-            *left -= 1;
-            violates |= *left < 0;
+        for pod in victim.pods() {
+            for (_, left) in budgets
+                .iter()
+                .zip(&mut left)
+                .filter(|(b, _)| b.matches(pod))
+            {
+                *left -= 1;
+                violates |= *left < 0;
+            }
         }
         violates
     })

@@ -27,7 +27,7 @@ use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
 
-use crate::actions::{Action, BindJob};
+use crate::actions::{Action, BindJob, Preemptor};
 use crate::assume_cache::Object;
 use crate::core::{BindError, Input};
 use crate::dra::claims::key_of;

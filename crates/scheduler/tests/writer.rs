@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use allot_election::clock::Clock;
 use allot_scheduler::Metrics;
-use allot_scheduler::actions::{Action, BindJob, Nominate, Rejected};
+use allot_scheduler::actions::{Action, BindJob, Nominate, Preemptor, Rejected};
 use allot_scheduler::core::Input;
 use allot_scheduler::pod::PodInfo;
 use allot_scheduler::writer::{Options, Recorder, Writer};
@@ -97,7 +97,10 @@ impl Fixture {
 
     fn preempt(&self) {
         self.writer.start(Action::Preempt {
-            preemptor: pod("ns", "p"),
+            preemptor: Preemptor {
+                pod: pod("ns", "p"),
+                group: None,
+            },
             node: "n".into(),
             victims: vec![pod("ns", "victim")],
         });

@@ -42,7 +42,7 @@ impl Simulation {
                 victims,
             } => {
                 for victim in victims {
-                    self.preempt(&preemptor, &node, &victim);
+                    self.preempt(&preemptor.pod, &node, &victim);
                 }
             }
             Action::ClearNomination(pod) => self.nominate(&pod.uid, None),

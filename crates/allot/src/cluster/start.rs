@@ -65,7 +65,7 @@ impl Cluster {
         let controllers = select_controllers(&mut args)?;
         let features = args.apiserver.features()?;
         args.apiserver.serve_kinds_of(&features);
-        let scheduling = read_scheduler_config(args.scheduler_config.as_deref(), features)?;
+        let scheduling = read_scheduler_config(args.scheduler_config.as_deref(), features.clone())?;
 
         let (mut cluster, server) = Self::start_server(place, &mut args, progress).await?;
         let client = client_of(&cluster.server, "system:kube-scheduler", "allot-scheduler");
@@ -78,6 +78,7 @@ impl Cluster {
             "allot-controllers",
         );
         let config = Controllers {
+            features,
             root_ca: Some(server.authority.certificate().to_owned()),
             ..controllers
         };

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use allot_controllers::controller::metrics::Metrics;
 use allot_controllers::{Config, leader};
+use allot_model::features::Features;
 use anyhow::Context;
 use tokio_util::sync::CancellationToken;
 
@@ -25,6 +26,9 @@ pub struct Args {
         allow_hyphen_values = true
     )]
     controllers: Vec<String>,
+    /// Feature gates to set: Name=true|false
+    #[arg(long, value_name = "LIST")]
+    feature_gates: Vec<String>,
     /// Work only while holding a Lease, so that several processes can stand by
     #[arg(long, default_missing_value = "true", default_value = "false", num_args = 0..=1, require_equals = true)]
     leader_elect: bool,
@@ -61,6 +65,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 async fn serve(args: Args, shutdown: CancellationToken) -> anyhow::Result<()> {
     // Names are checked before waiting for a server.
     Config::embedded().select(&args.controllers)?;
+    let features = component::set_feature_gates(Features::default(), &args.feature_gates)?;
     let access = component::config(args.kubeconfig.as_deref()).await?;
     let root_ca = match &args.root_ca_file {
         Some(file) => Some(
@@ -77,6 +82,7 @@ async fn serve(args: Args, shutdown: CancellationToken) -> anyhow::Result<()> {
         Config::external()
     };
     config = config.select(&args.controllers)?;
+    config.features = features;
     config.root_ca = root_ca;
     config.workers = args.workers.max(1);
     config.node_monitor_grace_period = Duration::from_secs(args.node_monitor_grace_period);

@@ -4,8 +4,6 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context as _;
-
 use super::component::read_scheduler_config;
 use super::manifests::{self, Document, check};
 use super::snapshot::{Kinds, Snapshot, Source, definitions, read_events};
@@ -152,10 +150,7 @@ async fn answer(mut args: Args) -> anyhow::Result<Outcome> {
     let documents = manifests::read(&args.file)?;
     let json = args.output != Format::Text;
     let (snapshot, namespace, client) = read_cluster(&args).await?;
-    let mut features = snapshot.features();
-    for gates in &args.feature_gates {
-        features.set(gates).context("--feature-gates")?;
-    }
+    let features = component::set_feature_gates(snapshot.features(), &args.feature_gates)?;
     let config = read_scheduler_config(args.config.as_deref(), features)?;
     let custom = match &client {
         Some(client) => definitions(client, check::undefined(&documents)).await,
@@ -175,7 +170,8 @@ async fn answer(mut args: Args) -> anyhow::Result<Outcome> {
         }
         eprintln!("warning: {missing}");
     }
-    let mut cluster = ClusterObjects::new(snapshot, namespace.clone());
+    let cluster = ClusterObjects::new(snapshot, namespace.clone());
+    let mut cluster = cluster.with_features(config.features.clone());
     let added = documents.into_iter().map(|Document { object, .. }| object);
     let added = cluster.add(added.collect())?;
     let mut loaded = cluster.load(config)?;

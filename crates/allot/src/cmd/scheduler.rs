@@ -7,7 +7,6 @@ use allot_controllers::leader::{self, Election};
 use allot_model::features::Features;
 use allot_scheduler::config::LeaderElection;
 use allot_scheduler::{Config, Metrics};
-use anyhow::Context;
 use tokio_util::sync::CancellationToken;
 
 use super::component;
@@ -46,10 +45,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 }
 
 async fn serve(args: Args, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let mut features = Features::default();
-    for gates in &args.feature_gates {
-        features.set(gates).context("--feature-gates")?;
-    }
+    let features = component::set_feature_gates(Features::default(), &args.feature_gates)?;
     let config = component::read_scheduler_config(args.config.as_deref(), features)?;
     let from_file = config
         .client_connection

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::access::Access;
-use super::component::read_scheduler_config;
+use super::component::{read_scheduler_config, set_feature_gates};
 use super::manifests::{self, check};
 use super::snapshot::{Kinds, Snapshot};
 
@@ -213,10 +213,7 @@ fn snapshot(args: &Args) -> anyhow::Result<Snapshot> {
 }
 
 fn simulate(args: &Args, snapshot: Snapshot, documents: Vec<Value>) -> anyhow::Result<Report> {
-    let mut features = snapshot.features();
-    for gates in &args.feature_gates {
-        features.set(gates).context("--feature-gates")?;
-    }
+    let features = set_feature_gates(snapshot.features(), &args.feature_gates)?;
     let mut config: Config = read_scheduler_config(args.config.as_deref(), features)?;
     let features = config.features.clone();
     if let Some(policy) = args.policy {

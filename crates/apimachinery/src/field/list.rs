@@ -73,6 +73,13 @@ impl ErrorList {
         self.size = self.kept.iter().map(Error::size).sum();
     }
 
+    /// Replaces each error by others, or by none, at its place.
+    pub fn replace_each<T: IntoIterator<Item = Error>>(&mut self, replace: impl FnMut(Error) -> T) {
+        let before = std::mem::take(self);
+        self.extend(before.kept.into_iter().flat_map(replace));
+        self.more |= before.more;
+    }
+
     /// Sorts the errors by their texts.
     pub fn sort_by_text(&mut self) {
         self.kept.sort_by_cached_key(ToString::to_string);

@@ -93,6 +93,11 @@ async fn run_plugins(
         if enabled(core, Plugin::StorageObjectInUseProtection) {
             storage::protect(attributes, object);
         }
+        if enabled(core, Plugin::Priority)
+            && attributes.resource.is("scheduling.k8s.io", "podgroups")
+        {
+            pods::group_priority(core, attributes, object).await?;
+        }
         if enabled(core, Plugin::PodGroupProtection) {
             groups::protect(core, attributes, object);
         }

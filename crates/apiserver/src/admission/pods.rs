@@ -69,19 +69,7 @@ pub(super) async fn priority(
     attributes: &Attributes<'_>,
     pod: &mut Value,
 ) -> Result<()> {
-    let named = text(pod, &["spec", "priorityClassName"]).to_owned();
-    let class = if named.is_empty() {
-        default_class(core).await?
-    } else {
-        let found = core.stored(CLASSES, &named).await?;
-        let missing = || {
-            forbidden(
-                attributes,
-                &format!("no PriorityClass with name {named} was found"),
-            )
-        };
-        Some(found.ok_or_else(missing)?)
-    };
+    let class = priority_class(core, attributes, pod).await?;
     let (value, policy, name) = match &class {
         Some(class) => (
             class["value"].as_i64().unwrap_or(0),
@@ -118,6 +106,55 @@ pub(super) async fn priority(
     spec.insert("priority".to_owned(), value.into());
     spec.insert("preemptionPolicy".to_owned(), policy.into());
     Ok(())
+}
+
+/// The priority of a pod group, from its class or the default class.
+pub(super) async fn group_priority(
+    core: &Admission,
+    attributes: &Attributes<'_>,
+    group: &mut Value,
+) -> Result<()> {
+    if !core.config.features.has_workload_aware_preemption() {
+        return Ok(());
+    }
+    let class = priority_class(core, attributes, group).await?;
+    let value = class.as_ref().and_then(|class| class["value"].as_i64());
+    let value = value.unwrap_or(0);
+    if let Some(sent) = group["spec"]["priority"].as_i64()
+        && sent != value
+    {
+        let why = format!(
+            "priority set in the pod group ({sent}) must match the priority computed ({value}) based on the priority \
+             class set in the spec"
+        );
+        return Err(forbidden(attributes, &why));
+    }
+    let spec = child_mut(group, "spec");
+    if let Some(class) = &class {
+        spec.insert("priorityClassName".to_owned(), meta(class, "name").into());
+    }
+    spec.insert("priority".to_owned(), value.into());
+    Ok(())
+}
+
+/// The class that an object names in its spec, or the default class.
+async fn priority_class(
+    core: &Admission,
+    attributes: &Attributes<'_>,
+    object: &Value,
+) -> Result<Option<Value>> {
+    let named = text(object, &["spec", "priorityClassName"]);
+    if named.is_empty() {
+        return default_class(core).await;
+    }
+    let missing = || {
+        forbidden(
+            attributes,
+            &format!("no PriorityClass with name {named} was found"),
+        )
+    };
+    let found = core.stored(CLASSES, named).await?;
+    Ok(Some(found.ok_or_else(missing)?))
 }
 
 /// An update without a priority keeps the old one: clients replace a pod with the manifest that it was created from.

@@ -58,7 +58,7 @@ fn contains(whole: &Value, part: &Value) -> bool {
 }
 
 /// A server with everything switched on that can be asked for here.
-async fn server(services: ServiceAddresses) -> Server {
+async fn server(services: ServiceAddresses, gates: &str) -> Server {
     let versions =
         ["v1beta1", "v1beta2", "v1alpha3"].map(|it| format!("resource.k8s.io/{it}=true"));
     let versions = format!("{},scheduling.k8s.io/v1alpha2=true", versions.join(","));
@@ -69,6 +69,7 @@ async fn server(services: ServiceAddresses) -> Server {
         ..Config::default()
     };
     config.features = config.features.with(Feature::GenericWorkload, true);
+    config.features.set(gates).unwrap();
     with_config(config).await
 }
 
@@ -123,10 +124,10 @@ async fn answer(server: &Server, path: &str) -> (u16, Value) {
 
 /// What a file expects and does not get.
 async fn check(file: &str, text: &str) -> Vec<String> {
-    let mut remarks = text.lines();
-    let services = remarks.find_map(|line| line.strip_prefix("# services: "));
-    let services = services.map(|it| it.parse().unwrap());
-    let server = server(services.unwrap_or_default()).await;
+    let remark = |key: &str| text.lines().find_map(|line| line.strip_prefix(key));
+    let services = remark("# services: ").map(|it| it.parse().unwrap());
+    let gates = remark("# gates: ").unwrap_or_default();
+    let server = server(services.unwrap_or_default(), gates).await;
     let mut wrong = Vec::new();
     for exchange in parse(text) {
         let mut words = exchange.request.split_whitespace();
@@ -204,7 +205,7 @@ async fn check(file: &str, text: &str) -> Vec<String> {
 /// Objects that are answered and not stored have owners of their fields, too.
 #[tokio::test]
 async fn reviews_and_token_requests_name_the_owners_of_their_fields() {
-    let server = server(ServiceAddresses::default()).await;
+    let server = server(ServiceAddresses::default(), "").await;
     let post = async |path: &str, body: Value| {
         let request = http::Request::post(path)
             .header("content-type", "application/json")

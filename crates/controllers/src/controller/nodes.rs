@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use allot_model::tolerations::tolerates;
 use k8s_openapi::api::core::v1::{
     Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration,
 };
@@ -10,28 +11,6 @@ use super::meta;
 
 #[cfg(test)]
 mod tests;
-
-/// Whether a toleration tolerates a taint.
-pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let effect = toleration.effect.as_deref().unwrap_or_default();
-    let key = toleration.key.as_deref().unwrap_or_default();
-    if !effect.is_empty() && effect != taint.effect {
-        return false;
-    }
-    if !key.is_empty() && key != taint.key {
-        return false;
-    }
-    match toleration.operator.as_deref().unwrap_or("Equal") {
-        "Exists" => true,
-        "" | "Equal" => {
-            // An empty key with Equal matches nothing.
-            !key.is_empty()
-                && toleration.value.as_deref().unwrap_or_default()
-                    == taint.value.as_deref().unwrap_or_default()
-        }
-        _ => false,
-    }
-}
 
 /// The first taint with one of these effects that is not tolerated.
 pub fn untolerated<'a>(

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use allot_apimachinery::well_known;
+use allot_model::features::{Feature, Features};
+use allot_model::tolerations::has_comparison_operator;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::DaemonSetSpec;
 use k8s_openapi::api::core::v1::{Node, Pod, Toleration};
@@ -47,7 +49,7 @@ pub(super) fn tolerations(host_network: bool) -> Vec<Toleration> {
 }
 
 /// Judges a node.
-pub(super) fn fit(spec: &DaemonSetSpec, node: &Node) -> Fit {
+pub(super) fn fit(spec: &DaemonSetSpec, node: &Node, features: &Features) -> Fit {
     let Some(pod) = &spec.template.spec else {
         return Fit::No;
     };
@@ -62,6 +64,9 @@ pub(super) fn fit(spec: &DaemonSetSpec, node: &Node) -> Fit {
         return Fit::No;
     }
     let mut tolerated = pod.tolerations.clone().unwrap_or_default();
+    if !features.enabled(Feature::TaintTolerationComparisonOperators) {
+        tolerated.retain(|toleration| !has_comparison_operator(toleration));
+    }
     tolerated.extend(tolerations(pod.host_network == Some(true)));
     if untolerated(taints(node), &tolerated, &["NoExecute"]).is_some() {
         return Fit::No;
@@ -167,100 +172,122 @@ pub(super) struct Actions {
 
 /// Decides for all nodes. Rolling updates never take down more pods than allowed at a time.
 pub(super) fn actions(spec: &DaemonSetSpec, states: &BTreeMap<String, NodeState>) -> Actions {
-    let mut actions = Actions::default();
-    let strategy = spec.update_strategy.as_ref();
-    let rolling = strategy.and_then(|s| s.type_.as_deref()) != Some("OnDelete");
-    let update = strategy.and_then(|s| s.rolling_update.as_ref());
-    let desired =
-        i32::try_from(states.values().filter(|s| s.fit == Fit::Run).count()).unwrap_or(i32::MAX);
-    let surge = meta::scaled(update.and_then(|u| u.max_surge.as_ref()), desired, true, 0);
-    let unavailable_limit = meta::scaled(
-        update.and_then(|u| u.max_unavailable.as_ref()),
-        desired,
-        true,
-        1,
-    );
-    let unavailable_limit = if surge == 0 {
-        unavailable_limit.max(1)
-    } else {
-        0
-    };
-
-    let mut unavailable = 0;
-    let mut surging = 0;
-    let mut replaceable: Vec<&DaemonPod> = Vec::new();
-    let mut surge_nodes: Vec<&String> = Vec::new();
+    let limits = Limits::new(spec, states);
+    let mut plan = Plan::default();
     for (node, state) in states {
-        let live: Vec<&DaemonPod> = state.pods.iter().filter(|p| !p.deleting).collect();
+        plan.add_node(node, state, &limits);
+    }
+    plan.roll(&limits)
+}
+
+/// The limits of a rolling update.
+struct Limits {
+    /// Pods of an older generation are replaced.
+    rolling: bool,
+    /// On how many nodes there may be a pod of each generation (`maxSurge`).
+    surge: i32,
+    /// How many nodes may be without an available pod (`maxUnavailable`).
+    unavailable: i32,
+}
+
+impl Limits {
+    fn new(spec: &DaemonSetSpec, states: &BTreeMap<String, NodeState>) -> Self {
+        let strategy = spec.update_strategy.as_ref();
+        let update = strategy.and_then(|s| s.rolling_update.as_ref());
+        let desired = states.values().filter(|s| s.fit == Fit::Run).count();
+        let desired = i32::try_from(desired).unwrap_or(i32::MAX);
+        let scaled = |amount, default| meta::scaled(amount, desired, true, default);
+        let surge = scaled(update.and_then(|u| u.max_surge.as_ref()), 0);
+        let unavailable = scaled(update.and_then(|u| u.max_unavailable.as_ref()), 1);
+        Self {
+            rolling: strategy.and_then(|s| s.type_.as_deref()) != Some("OnDelete"),
+            surge,
+            // Either of the two is zero, and one must allow something.
+            unavailable: if surge == 0 { unavailable.max(1) } else { 0 },
+        }
+    }
+}
+
+/// What the nodes so far need, and what a rolling update can choose from.
+#[derive(Default)]
+struct Plan<'a> {
+    actions: Actions,
+    /// How many nodes have no available pod.
+    unavailable: i32,
+    /// How many nodes have a pod of each generation.
+    surging: i32,
+    /// Pods of an older generation that may be deleted.
+    replaceable: Vec<&'a DaemonPod>,
+    /// Nodes that may get a second pod.
+    surge_nodes: Vec<&'a String>,
+}
+
+impl<'a> Plan<'a> {
+    fn delete<'p>(&mut self, pods: impl IntoIterator<Item = &'p DaemonPod>) {
+        let names = pods.into_iter().map(|pod| pod.name.clone());
+        self.actions.delete.extend(names);
+    }
+
+    /// Decides what does not depend on other nodes.
+    fn add_node(&mut self, node: &'a String, state: &'a NodeState, limits: &Limits) {
+        let live = state.pods.iter().filter(|pod| !pod.deleting);
         match state.fit {
-            Fit::No => {
-                actions.delete.extend(live.iter().map(|p| p.name.clone()));
-                continue;
-            }
-            Fit::NoNode => {
-                // Never bound and never will be.
-                actions
-                    .delete
-                    .extend(live.iter().filter(|p| !p.bound).map(|p| p.name.clone()));
-                continue;
-            }
+            Fit::No => return self.delete(live),
+            // They were never bound and never will be.
+            Fit::NoNode => return self.delete(live.filter(|pod| !pod.bound)),
             Fit::Run | Fit::Stay => {}
         }
         let (failed, mut good): (Vec<&DaemonPod>, Vec<&DaemonPod>) =
-            live.iter().partition(|p| p.failed);
-        actions.delete.extend(failed.iter().map(|p| p.name.clone()));
+            live.partition(|pod| pod.failed);
+        self.delete(failed.iter().copied());
         // Of several pods of one generation the oldest stays.
-        good.sort_by_key(|p| (p.created, p.name.clone()));
-        let mut old = good.iter().filter(|p| !p.current);
-        let mut new = good.iter().filter(|p| p.current);
-        let (old_pod, new_pod) = (old.next().copied(), new.next().copied());
-        actions
-            .delete
-            .extend(old.chain(new).map(|p| p.name.clone()));
+        good.sort_by_key(|pod| (pod.created, pod.name.clone()));
+        let (new, old): (Vec<&DaemonPod>, Vec<&DaemonPod>) =
+            good.into_iter().partition(|pod| pod.current);
+        let others = old.iter().skip(1).chain(new.iter().skip(1));
+        self.delete(others.copied());
         // A deleted pod that has terminated uses nothing any longer, even if a finalizer keeps it.
         let terminating = state.pods.iter().any(|p| p.deleting && !p.failed);
-        match (old_pod, new_pod) {
+        match (old.first(), new.first()) {
             (None, None) => {
-                unavailable += i32::from(state.fit == Fit::Run);
+                self.unavailable += i32::from(state.fit == Fit::Run);
                 // The next pod is created when the last one is deleted, so that host ports and devices are free.
                 if state.fit == Fit::Run && failed.is_empty() && !terminating {
-                    actions.create.push(node.clone());
+                    self.actions.create.push(node.clone());
                 }
             }
-            (None, Some(new)) => unavailable += i32::from(!new.available),
+            (None, Some(new)) => self.unavailable += i32::from(!new.available),
             (Some(old), None) => {
-                unavailable += i32::from(!old.available);
-                if rolling && surge > 0 && old.available {
-                    surge_nodes.push(node);
-                } else if rolling {
-                    replaceable.push(old);
+                self.unavailable += i32::from(!old.available);
+                if limits.rolling && limits.surge > 0 && old.available {
+                    self.surge_nodes.push(node);
+                } else if limits.rolling {
+                    self.replaceable.push(old);
                 }
             }
-            (Some(old), Some(new)) => {
-                // Both only while surging: the old one is deleted when the new one is available.
-                if surge == 0 || new.available || !old.available {
-                    actions.delete.push(old.name.clone());
-                } else {
-                    surging += 1;
-                }
+            // Both only while surging: the old one is deleted when the new one is available.
+            (Some(old), Some(new)) if limits.surge == 0 || new.available || !old.available => {
+                self.delete([*old]);
             }
+            (Some(_), Some(_)) => self.surging += 1,
         }
     }
-    if rolling {
+
+    /// Replaces pods of an older generation as far as the limits allow.
+    fn roll(mut self, limits: &Limits) -> Actions {
         // Unavailable pods are replaced regardless of the limit.
+        let replaceable = std::mem::take(&mut self.replaceable).into_iter();
         let (works, broken): (Vec<&DaemonPod>, Vec<&DaemonPod>) =
-            replaceable.into_iter().partition(|p| p.available);
-        actions.delete.extend(broken.iter().map(|p| p.name.clone()));
-        let budget = usize::try_from((unavailable_limit - unavailable).max(0)).unwrap_or(0);
-        actions
-            .delete
-            .extend(works.iter().take(budget).map(|p| p.name.clone()));
-        let room = usize::try_from((surge - surging).max(0)).unwrap_or(0);
-        actions
-            .create
-            .extend(surge_nodes.into_iter().take(room).cloned());
+            replaceable.partition(|pod| pod.available);
+        self.delete(broken);
+        let left = |limit: i32, used: i32| usize::try_from((limit - used).max(0)).unwrap_or(0);
+        let may_go = left(limits.unavailable, self.unavailable);
+        self.delete(works.into_iter().take(may_go));
+        let may_surge = left(limits.surge, self.surging);
+        let surge_nodes = self.surge_nodes.into_iter().take(may_surge);
+        self.actions.create.extend(surge_nodes.cloned());
+        self.actions
     }
-    actions
 }
 
 /// The status numbers, and when the next ready pod becomes available.

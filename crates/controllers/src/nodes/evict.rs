@@ -39,8 +39,8 @@ impl Nodes {
         };
         let now = self.clock.now();
         let (namespace, name) = split_key(key);
-        let Some(at) = plan::eviction(taints(&node), &pod, self.doomed_since(key, &pod, now))
-        else {
+        let since = self.doomed_since(key, &pod, now);
+        let Some(at) = plan::eviction(taints(&node), &pod, since, &self.features) else {
             if self
                 .doomed
                 .lock()

@@ -5,12 +5,13 @@ use allot_apimachinery::well_known::{
     TAINT_NODE_NOT_READY as NOT_READY, TAINT_NODE_PID_PRESSURE,
     TAINT_NODE_UNREACHABLE as UNREACHABLE, TAINT_NODE_UNSCHEDULABLE as UNSCHEDULABLE,
 };
+use allot_model::features::{Feature, Features};
+use allot_model::tolerations::{has_comparison_operator, tolerates};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Node, Pod, Taint};
+use k8s_openapi::api::core::v1::{Node, Pod, Taint, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::ready_condition;
-use crate::controller::nodes::tolerates;
 
 #[cfg(test)]
 mod tests;
@@ -98,12 +99,22 @@ fn bound(pod: &Pod) -> Option<Timestamp> {
 
 /// When the pod must leave the node; `None` if never. Tolerated seconds begin when the taint was added or the pod was
 /// bound; for taints without that time, they begin at `since`.
-pub(super) fn eviction(taints: &[Taint], pod: &Pod, since: Timestamp) -> Option<Timestamp> {
+pub(super) fn eviction(
+    taints: &[Taint],
+    pod: &Pod,
+    since: Timestamp,
+    features: &Features,
+) -> Option<Timestamp> {
     let tolerations = pod
         .spec
         .as_ref()
         .and_then(|s| s.tolerations.as_deref())
         .unwrap_or_default();
+    let comparison = features.enabled(Feature::TaintTolerationComparisonOperators);
+    let tolerations: Vec<&Toleration> = tolerations
+        .iter()
+        .filter(|toleration| comparison || !has_comparison_operator(toleration))
+        .collect();
     let mut earliest: Option<Timestamp> = None;
     for taint in taints.iter().filter(|t| t.effect == "NoExecute") {
         let used: Vec<_> = tolerations.iter().filter(|t| tolerates(t, taint)).collect();

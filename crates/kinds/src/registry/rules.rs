@@ -130,6 +130,8 @@ pub struct Rules {
     pub validate_part: Option<fn(object: &Value, old: &Value, part: Part, errors: &mut ErrorList)>,
     /// Errors of fields that the preparation generates; they come before all others but those of the metadata.
     pub validate_generated: Option<Check>,
+    /// Errors of fields that depend on feature gates, after all others of the spec; `old` is null for a new object.
+    pub validate_gated: Option<fn(&Features, object: &Value, old: &Value, errors: &mut ErrorList)>,
     /// Where the errors of a new object's metadata are among the others.
     pub metadata_errors: MetadataErrors,
     /// Finalizers need no domain: upstream validates them like those of custom resources.
@@ -241,6 +243,7 @@ impl Rules {
         validate_status: None,
         validate_part: None,
         validate_generated: None,
+        validate_gated: None,
         metadata_errors: MetadataErrors::First,
         own_finalizers: false,
         checks_metadata_change: |_| true,

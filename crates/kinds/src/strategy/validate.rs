@@ -2,10 +2,12 @@
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
-use allot_model::features::Features;
+use allot_model::features::{Feature, Features};
+use allot_model::tolerations::is_comparison_operator;
 use allot_model::validate::meta as meta_rules;
 use serde_json::Value;
 
+use crate::object::{at, items, text};
 use crate::registry::{MetadataErrors, Resource};
 use crate::request::Part;
 use crate::validate;
@@ -41,6 +43,10 @@ pub fn validate_create(features: &Features, resource: &Resource, object: &Value)
         check(object, &mut errors);
     }
     let mut found = validate::create(rules, object);
+    allow_comparison_operators(features, resource, object, &Value::Null, &mut found);
+    if let Some(check) = rules.validate_gated {
+        check(features, object, &Value::Null, &mut found);
+    }
     match rules.metadata_errors {
         MetadataErrors::First | MetadataErrors::Alone => errors.append(found),
         MetadataErrors::WithName => {
@@ -150,6 +156,40 @@ fn validate_kind_update(
     {
         check(object, &mut errors);
     }
-    errors.append(validate::update(rules, object, old, part));
+    let mut found = validate::update(rules, object, old, part);
+    // Other parts of a pod are validated with all of its spec.
+    allow_comparison_operators(features, resource, object, old, &mut found);
+    if let Some(check) = rules.validate_gated
+        && part == Part::Main
+    {
+        check(features, object, old, &mut found);
+    }
+    errors.append(found);
     errors
 }
+
+/// Allows tolerations that compare numbers in a pod or template, if their feature is on or the stored object has some already:
+/// replaces the errors about the operators by those about their values.
+fn allow_comparison_operators(
+    features: &Features,
+    resource: &Resource,
+    new: &Value,
+    old: &Value,
+    errors: &mut ErrorList,
+) {
+    let Some(template) = resource.rules.pod_template else {
+        return;
+    };
+    let tolerations = |object| items(&at(object, template)["spec"]["tolerations"]);
+    let compares = |it: &Value| is_comparison_operator(text(it, &["operator"]));
+    if features.enabled(Feature::TaintTolerationComparisonOperators)
+        || tolerations(old).iter().any(compares)
+    {
+        let path = template.iter().chain(&["spec", "tolerations"]);
+        let path = path.fold(Path::root(), |path, key| path.child(key));
+        validate::scheduling::allow_comparison_operators(tolerations(new), &path, errors);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
-use allot_apimachinery::names;
+use allot_apimachinery::field::{BadValue, Error, ErrorList, ErrorType, Path};
 use allot_apimachinery::quote::quote;
+use allot_apimachinery::{names, strconv};
+use allot_model::tolerations::is_comparison_operator;
 use serde_json::Value;
 
 use super::{label_selector, list, one_of, rule, text};
@@ -46,16 +47,46 @@ pub fn tolerations(tolerations: &[Value], path: &Path, errors: &mut ErrorList) {
                 }
             }
             other => {
-                // Numeric comparison is a feature that is off, but upstream's message includes its operators.
-                let known: &[&str] = match other {
-                    "Lt" | "Gt" => &["Equal", "Exists", "Lt", "Gt"],
-                    _ => &["Equal", "Exists"],
+                // As long as comparison operators are disabled upstream's message about one includes them all the same. Where they
+                // are allowed, `allow_comparison_operators` replaces the error.
+                let known: &[&str] = match is_comparison_operator(other) {
+                    true => &["Equal", "Exists", "Lt", "Gt"],
+                    false => &["Equal", "Exists"],
                 };
                 errors.push(Error::not_supported(&at.child("operator"), other, known));
             }
         }
         one_of(effect, &EFFECTS, false, &at.child("effect"), errors);
     }
+}
+
+/// Replaces the errors about the operators `Lt` and `Gt` by those about the values that they compare.
+pub(crate) fn allow_comparison_operators(
+    tolerations: &[Value],
+    path: &Path,
+    errors: &mut ErrorList,
+) {
+    let compared: HashMap<String, (Path, &str)> = tolerations
+        .iter()
+        .enumerate()
+        .filter(|(_, toleration)| is_comparison_operator(text(toleration, "operator")))
+        .map(|(index, toleration)| {
+            let at = path.index(index);
+            let operator = at.child("operator").as_str().to_owned();
+            (operator, (at.child("value"), text(toleration, "value")))
+        })
+        .collect();
+    if compared.is_empty() {
+        return;
+    }
+    errors.replace_each(|error| match compared.get(&error.field) {
+        Some((at, value)) if error.kind == ErrorType::NotSupported => {
+            let texts = names::decimal_integer(value).into_iter();
+            let texts = texts.chain(strconv::parse_int(value).err());
+            texts.map(|text| Error::invalid(at, *value, text)).collect()
+        }
+        _ => vec![error],
+    });
 }
 
 /// A toleration as upstream's errors show it.

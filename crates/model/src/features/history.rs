@@ -124,6 +124,10 @@ features! {
     GenericWorkload: needs [], [alpha(35), beta(37, false)];
     /// Scheduling of pod groups as a whole (KEP 4671); part of `GenericWorkload` since 1.37.
     GangScheduling: needs [GenericWorkload], [alpha(35)], removed in 37;
+    /// Tolerations that compare the value of a taint as a number (KEP 5471).
+    TaintTolerationComparisonOperators: needs [], [alpha(35)];
+    /// Preemption by pod groups, and of pod groups as a whole (KEP 5710); part of `GenericWorkload` since 1.37.
+    WorkloadAwarePreemption: needs [GangScheduling], [alpha(36)], removed in 37;
     /// Nodes declare their features, and pods are scheduled accordingly (KEP 5328).
     NodeDeclaredFeatures: needs [], [alpha(35), beta(36, true), locked(37)];
     /// Policies and webhooks from files (KEP 5793).

@@ -3,7 +3,7 @@
 use super::{Release, settled};
 
 /// The names of those of 1.36. Setting one is not an error: all components of a cluster often get the same gates.
-const NAMES: [&str; 116] = [
+const NAMES: [&str; 114] = [
     "APIResponseCompression",
     "APIServerIdentity",
     "APIServingWithRoutine",
@@ -102,7 +102,6 @@ const NAMES: [&str; 116] = [
     "StrictIPCIDRValidation",
     "StructuredAuthenticationConfigurationEgressSelector",
     "StructuredAuthenticationConfigurationJWKSMetrics",
-    "TaintTolerationComparisonOperators",
     "TokenRequestServiceAccountUIDValidation",
     "TopologyAwareWorkloadScheduling",
     "TopologyManagerPolicyAlphaOptions",
@@ -118,7 +117,6 @@ const NAMES: [&str; 116] = [
     "WatchListClient",
     "WindowsCPUAndMemoryAffinity",
     "WindowsGracefulNodeShutdown",
-    "WorkloadAwarePreemption",
     "WorkloadWithJob",
 ];
 
@@ -163,7 +161,7 @@ const SINCE_1_37: [&str; 36] = [
 ];
 
 /// The gates of 1.36 that 1.37 no longer has.
-const UNTIL_1_36: [&str; 2] = ["PreventStaticPodAPIReferences", "WorkloadAwarePreemption"];
+const UNTIL_1_36: [&str; 1] = ["PreventStaticPodAPIReferences"];
 
 /// kube-apiserver of that release has the gate, and nothing here depends on it.
 pub fn is_unbuilt(name: &str, release: Release) -> bool {
@@ -194,7 +192,8 @@ mod tests {
         let set = |minor, gate: &str| Features::of(Release::new(minor)).set(gate).is_ok();
         for (gate, in_36, in_37) in [
             ("EvictionRequestAPI=true", false, true),
-            ("WorkloadAwarePreemption=true", true, false),
+            ("PreventStaticPodAPIReferences=true", true, false),
+            ("WorkloadAwarePreemption=true", false, false),
             ("GangScheduling=true", false, false),
             ("GangScheduling=true,GenericWorkload=true", true, false),
             ("StrictIPCIDRValidation=true", true, true),

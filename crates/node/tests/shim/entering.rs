@@ -76,7 +76,7 @@ fn a_further_program_does_not_start_in_a_directory_of_the_host() {
     let token = token.strip_prefix("/").unwrap().display().to_string();
     let look =
         format!("cat ../../../../../../../../../../{token} ./{token} 2> /dev/null; echo end");
-    for user in [As::Root, As::Nobody] {
+    for user in [RunAs::Root, RunAs::Nobody] {
         let Some(machine) = machine(user) else {
             continue;
         };

@@ -283,7 +283,7 @@ fn regression_no_library_of_the_image_is_loaded_before_its_program() {
     let base = base();
     let libc = programs::files(&["sh"]);
     let libc = libc.iter().find(|it| it.ends_with("libc.so.6"));
-    let (Some(directory), true) = (libc.and_then(|it| it.parent()), there_is("cc")) else {
+    let (Some(directory), true) = (libc.and_then(|it| it.parent()), is_installed("cc")) else {
         eprintln!("skipped: no C compiler, or another C library");
         return;
     };
@@ -294,7 +294,7 @@ fn regression_no_library_of_the_image_is_loaded_before_its_program() {
         .args([library.join("libnss_evil.so.2"), top.path().join("evil.c")])
         .status();
     assert!(made.unwrap().success() && base.is_dir());
-    for user in [As::Root, As::Nobody] {
+    for user in [RunAs::Root, RunAs::Nobody] {
         let Some(machine) = machine(user) else {
             continue;
         };

@@ -81,6 +81,7 @@ impl Core {
     ///
     /// Unlike an attempt it filters all nodes, and does not report what preemption would do for a pod alone.
     pub fn explain(&mut self, pod: &Arc<PodInfo>, time: Time) -> Option<Verdict> {
+        let pod = &self.with_effective_tolerations(pod.clone());
         let profile = self.profile(scheduler_name(&pod.pod))?.clone();
         let gang = self.explain_gang(pod, time);
         let mut verdict = match self.pre_enqueue_rejection(pod) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use allot_framework::claim_plugin::Shared;
 
 use super::{Core, Time};
-use crate::actions::{Action, Nominate, Rejected};
+use crate::actions::{Action, Nominate, Preemptor, Rejected};
 use crate::attempt::{Attempt, FitError, MOST_CHECKS, MOST_CHECKS_IN_GANG};
 use crate::config::Profile;
 use crate::dra::ClaimCleanup;
@@ -197,6 +197,11 @@ impl Core {
             spares: &|pod| gang.is_some() && group_key(pod) == gang,
         };
         let mut result = Preemption::default();
+        if gang.is_some() && self.preempts_for_groups(profile) {
+            let text = "preemption: not eligible due to workload aware preemption enabled";
+            result.text = Some(text.to_owned());
+            return result;
+        }
         match preemption::preempt(attempt, unplaced, start, &rules) {
             // Whether preemption is needed shows when the claim is deallocated.
             preemption::Outcome::Preempt(_) if released.is_something() => {}
@@ -271,7 +276,8 @@ impl Core {
         })));
         self.queue.add_unschedulable(queued, by, time.now);
         if let Some((node, victims)) = victims {
-            self.preempt(&pod, node, victims, time);
+            let preemptor = Preemptor { pod, group: None };
+            self.preempt(&preemptor, node, victims, time);
         }
     }
 

@@ -19,9 +19,12 @@ use crate::queue::QueuedPod;
 mod explain;
 mod observe;
 mod outcome;
+mod preemption;
+mod reprieve;
 mod search;
 
 pub use explain::{GangOutcome, GangVerdict, MemberVerdict, UnscheduledMember};
+use preemption::UnplacedGang;
 use search::{Member, Round, Search};
 
 /// Whether gangs are placed as such. `GenericWorkload` covers them since 1.37.
@@ -78,7 +81,7 @@ impl Core {
         time: Time,
     ) {
         let (members, placed) = self.gather(next, gang);
-        let needed = gang.min_count.unwrap_or_default().saturating_sub(placed);
+        let needed = self.needed(gang, placed, members.len(), profile);
         if members.len() < needed {
             // The others are requeued with whichever pod of the gang can be tried next.
             let by: PluginSet = [Plugin::GangScheduling].into_iter().collect();
@@ -97,26 +100,28 @@ impl Core {
         let mut search = self.search(&members, needed, profile, false, time);
         if !search.last.is_over(needed) {
             self.revert_round(&mut search.last);
+            let preemption_helps = search.preemption_helps;
             // Report what keeps the pods from the first alternatives they request.
             let first = search.first.unwrap_or(search.last);
-            let with_preemption = search.preemption_helps;
-            let with_preemption =
-                with_preemption.then(|| self.search(&members, needed, profile, true, time));
-            search = match with_preemption {
-                Some(with_preemption)
-                    if with_preemption.last.is_over(needed)
-                        && self.changes_anything(&with_preemption) =>
-                {
-                    with_preemption
-                }
-                with_preemption => {
-                    with_preemption
-                        .into_iter()
-                        .for_each(|mut r| self.revert_round(&mut r.last));
-                    self.handle_gang_failure(members, first, placed, profile, gang, time);
-                    return;
-                }
+            let unplaced = UnplacedGang {
+                members: &members,
+                needed,
+                gang,
+                profile,
             };
+            if self.preempts_for_groups(profile) {
+                self.preempt_for_unplaced_gang(&unplaced, first, placed, time);
+                return;
+            }
+            let with_preemption = match preemption_helps {
+                true => self.search_with_preemption(&unplaced, time),
+                false => None,
+            };
+            let Some(found) = with_preemption else {
+                self.handle_gang_failure(members, first, placed, profile, gang, time);
+                return;
+            };
+            search = found;
         }
         let Search {
             order, mut last, ..
@@ -129,6 +134,37 @@ impl Core {
             self.preempt_for_gang(order, last, profile, gang, time);
         } else {
             self.bind_pod_group(order, last, profile, gang, time);
+        }
+    }
+
+    /// Searches places for a gang whose pods may each preempt others. `None` if too few fit then, too, or if preempting would
+    /// change nothing; all is reverted then.
+    fn search_with_preemption(
+        &mut self,
+        unplaced: &UnplacedGang<'_>,
+        time: Time,
+    ) -> Option<Search> {
+        let UnplacedGang {
+            members,
+            needed,
+            profile,
+            ..
+        } = *unplaced;
+        let mut search = self.search(members, needed, profile, true, time);
+        if search.last.is_over(needed) && self.changes_anything(&search) {
+            return Some(search);
+        }
+        self.revert_round(&mut search.last);
+        None
+    }
+
+    /// How many of the pods that are `tried` must be placed at once, when `placed` have a node already. A pod beyond `minCount`
+    /// preempts others for itself, or else with its PodGroup: then at least one is needed.
+    fn needed(&self, gang: &PodGroup, placed: usize, tried: usize, profile: &Profile) -> usize {
+        let missing = gang.min_count.unwrap_or_default().saturating_sub(placed);
+        match self.preempts_for_groups(profile) {
+            true => missing.max(tried.min(1)),
+            false => missing,
         }
     }
 

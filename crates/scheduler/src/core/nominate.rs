@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashSet;
 
 use super::{Core, Time};
-use crate::actions::{Action, Nominate};
+use crate::actions::{Action, Nominate, Preemptor};
 use crate::framework::Plugin;
 use crate::hints::ClusterEvent;
 use crate::nominations::Nomination;
@@ -95,7 +95,7 @@ impl Core {
     /// again, as upstream does since 1.36.
     pub(super) fn preempt(
         &mut self,
-        preemptor: &Arc<PodInfo>,
+        preemptor: &Preemptor,
         node: Arc<str>,
         victims: Vec<Arc<PodInfo>>,
         time: Time,
@@ -123,7 +123,7 @@ impl Core {
         }
         if !there.is_empty() {
             let leaving: PendingVictims = there.iter().map(|v| v.uid.clone()).collect();
-            self.preempting.insert(preemptor.uid.clone(), leaving);
+            self.preempting.insert(preemptor.pod.uid.clone(), leaving);
             self.actions.push(Action::Preempt {
                 preemptor: preemptor.clone(),
                 node,

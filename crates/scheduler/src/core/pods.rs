@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use allot_model::features::Feature;
 use k8s_openapi::api::core::v1::PodResourceClaim;
 use rustc_hash::FxHashSet;
 
@@ -41,7 +42,7 @@ impl Core {
     }
 
     fn set_pod(&mut self, new: Arc<PodInfo>, time: Time) {
-        let new = self.completed(new);
+        let new = self.with_effective_tolerations(self.completed(new));
         let old = self.pods.get(&new.key).cloned();
         if old.as_ref().is_some_and(|o| o.uid != new.uid) {
             self.remove_pod(&new.key, time);
@@ -57,6 +58,15 @@ impl Core {
             self.set_assigned(old.as_deref(), new, time);
         } else {
             self.set_pending(old.as_deref(), new, time);
+        }
+    }
+
+    /// The pod without the tolerations whose feature is off.
+    pub(super) fn with_effective_tolerations(&self, pod: Arc<PodInfo>) -> Arc<PodInfo> {
+        let features = &self.config.features;
+        match features.enabled(Feature::TaintTolerationComparisonOperators) {
+            true => pod,
+            false => pod.without_comparison_operators(),
         }
     }
 

@@ -174,26 +174,34 @@ impl Core {
         }
         match placed {
             Ok(placement) => (reserve(&attempt, placement), None),
-            Err(unplaced) => match unplaced.error() {
-                Some(error) => {
-                    let plugin = error.plugin.name();
-                    let message = format!("running {plugin:?} filter plugin: {error}");
-                    let explanation = attempt.explain_error(&unplaced);
-                    let gave_up =
-                        |r: &Option<_>| r.as_ref().is_some_and(Rejection::is_inconclusive);
-                    let gave_up = unplaced.nodes.iter().position(gave_up);
-                    (CycleOutcome::Fail(message, explanation), gave_up)
-                }
-                None => {
-                    let begin = self.config.sources.elapsed();
-                    let failure =
-                        self.post_filter(&attempt, &unplaced, profile, start, queued.attempts);
-                    let end = End::of(failure.victims.is_some(), End::Unschedulable);
-                    metrics.point(Point::PostFilter, &profile.name, end, self.since(begin));
-                    (CycleOutcome::Reject(Box::new(failure)), None)
-                }
-            },
+            Err(unplaced) => self.unplaced(queued, &attempt, &unplaced, profile, start),
         }
+    }
+
+    /// What follows when no node is feasible: an error ends the cycle, else PostFilter runs. Returns the node on which the search
+    /// gave up, if it did.
+    fn unplaced(
+        &self,
+        queued: &QueuedPod,
+        attempt: &Attempt<'_>,
+        unplaced: &FitError,
+        profile: &Profile,
+        start: usize,
+    ) -> (CycleOutcome, Option<usize>) {
+        if let Some(error) = unplaced.error() {
+            let plugin = error.plugin.name();
+            let message = format!("running {plugin:?} filter plugin: {error}");
+            let explanation = attempt.explain_error(unplaced);
+            let gave_up = |r: &Option<_>| r.as_ref().is_some_and(Rejection::is_inconclusive);
+            let gave_up = unplaced.nodes.iter().position(gave_up);
+            return (CycleOutcome::Fail(message, explanation), gave_up);
+        }
+        let begin = self.config.sources.elapsed();
+        let failure = self.post_filter(attempt, unplaced, profile, start, queued.attempts);
+        let end = End::of(failure.victims.is_some(), End::Unschedulable);
+        self.metrics
+            .point(Point::PostFilter, &profile.name, end, self.since(begin));
+        (CycleOutcome::Reject(Box::new(failure)), None)
     }
 
     /// The failure of a pod that a plugin rejected before any node was filtered.

@@ -20,6 +20,7 @@ mod outcome;
 mod pre_bind;
 mod profiles;
 mod quota;
+mod tolerations;
 mod volumes;
 
 use outcome::Outcome;

@@ -1,9 +1,10 @@
 //! NodeName and NodeUnschedulable.
 
 use allot_apimachinery::well_known::TAINT_NODE_UNSCHEDULABLE;
+use allot_model::tolerations::tolerates;
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 
-use super::{Plugin, taints};
+use super::Plugin;
 use crate::node::NodeInfo;
 use crate::pod::PodInfo;
 use crate::status::Rejection;
@@ -29,7 +30,7 @@ pub fn unschedulable(tolerations: &[Toleration], node: &NodeInfo) -> Result<(), 
         effect: "NoSchedule".to_owned(),
         ..Taint::default()
     };
-    if tolerations.iter().any(|t| taints::tolerates(t, &implied)) {
+    if tolerations.iter().any(|t| tolerates(t, &implied)) {
         return Ok(());
     }
     Err(Rejection::unresolvable(

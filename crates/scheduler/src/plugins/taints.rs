@@ -1,28 +1,11 @@
 //! TaintToleration.
 
+use allot_model::tolerations::tolerates;
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 
 use super::Plugin;
 use crate::node::NodeInfo;
 use crate::status::Rejection;
-
-/// Whether a toleration covers a node taint.
-pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let none_or = |own: &Option<String>, other: &str| {
-        own.as_deref().is_none_or(|o| o.is_empty() || o == other)
-    };
-    if !none_or(&toleration.effect, &taint.effect) || !none_or(&toleration.key, &taint.key) {
-        return false;
-    }
-    match toleration.operator.as_deref() {
-        None | Some("" | "Equal") => {
-            toleration.value.as_deref().unwrap_or_default()
-                == taint.value.as_deref().unwrap_or_default()
-        }
-        Some("Exists") => true,
-        Some(_) => false,
-    }
-}
 
 /// Rejects nodes with a NoSchedule or NoExecute taint that is not tolerated.
 pub fn filter(tolerations: &[Toleration], node: &NodeInfo) -> Result<(), Rejection> {

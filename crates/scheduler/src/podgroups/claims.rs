@@ -11,6 +11,7 @@ use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReferen
 use kube::api::DynamicObject;
 use rustc_hash::FxHashMap;
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::Condition;
 use crate::pod::{Key, PodInfo, Uid};
@@ -24,6 +25,10 @@ pub struct PodGroup {
     pub uid: Uid,
     /// How many of its pods must be placed at once; `None` if each pod is placed on its own.
     pub min_count: Option<usize>,
+    /// The priority that admission computed; zero without one.
+    pub priority: i32,
+    /// Its pods can only be preempted together (`disruptionMode`).
+    pub is_disrupted_as_a_whole: bool,
     /// The version of its specification.
     pub generation: Option<i64>,
     /// The condition in its status.
@@ -44,6 +49,8 @@ struct GroupClaim {
 struct Spec {
     resource_claims: Vec<GroupClaim>,
     scheduling_policy: Policy,
+    priority: Option<i32>,
+    disruption_mode: Value,
 }
 
 #[derive(Deserialize, Default)]
@@ -70,6 +77,10 @@ impl PodGroup {
             key: Key::new(meta.namespace.as_deref().unwrap_or_default(), name),
             uid: meta.uid.as_deref().unwrap_or_default().into(),
             min_count: spec.scheduling_policy.gang.map(|g| g.min_count),
+            priority: spec.priority.unwrap_or_default(),
+            // Up to 1.36 a name, since 1.37 an object.
+            is_disrupted_as_a_whole: spec.disruption_mode == "PodGroup"
+                || spec.disruption_mode["all"].is_object(),
             generation: meta.generation,
             condition: Condition::of(&object.data["status"]),
             claims: spec.resource_claims,

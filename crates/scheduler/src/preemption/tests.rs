@@ -53,12 +53,12 @@ fn budgets_are_used_up_one_by_one() {
         "status": {"disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2},
     }))
     .expect("fixture");
-    let pods = [
+    let pods = vec![
         pod("a", 0, json!({"app": "x"})),
         pod("b", 0, json!({"app": "x"})),
         pod("c", 0, json!({"app": "y"})),
     ];
-    let (violating, harmless) = split_by_pdb_violation(&pods, &[&Budget::new(&budget)]);
+    let (violating, harmless) = split_by_pdb_violation(pods, &[&Budget::new(&budget)]);
     let names = |pods: &[Arc<PodInfo>]| {
         pods.iter()
             .map(|p| p.key.name.to_string())

@@ -8,14 +8,14 @@ use super::*;
 
 impl Writer {
     /// Preempts a pod for another one; reports a failure.
-    pub(super) async fn preempt(&self, preemptor: &PodInfo, node: &str, victim: &PodInfo) {
+    pub(super) async fn preempt(&self, preemptor: &Preemptor, node: &str, victim: &PodInfo) {
         // The pod is being deleted already.
         if victim.is_terminating() {
             return;
         }
         match self.evict(preemptor, victim).await {
             Ok(true) => {
-                tracing::info!(victim = %victim.key, preemptor = %preemptor.key, node, "preempted");
+                tracing::info!(victim = %victim.key, preemptor = %preemptor.key(), node, "preempted");
                 self.recorder
                     .note(PendingEvent::preempted(preemptor, victim, node));
             }
@@ -23,20 +23,21 @@ impl Writer {
             Ok(false) => {}
             Err(error) => {
                 let error = api_message(&error);
-                tracing::warn!(victim = %victim.key, preemptor = %preemptor.key, error, "cannot preempt");
+                tracing::warn!(victim = %victim.key, preemptor = %preemptor.key(), error, "cannot preempt");
                 self.report(Input::NotPreempted(victim.uid.clone()));
             }
         }
     }
 
     /// Sets the pod's DisruptionTarget condition, and deletes it. Returns whether it existed.
-    async fn evict(&self, preemptor: &PodInfo, victim: &PodInfo) -> Result<bool, kube::Error> {
-        let scheduler = crate::pod::scheduler_name(&preemptor.pod);
+    async fn evict(&self, preemptor: &Preemptor, victim: &PodInfo) -> Result<bool, kube::Error> {
+        let scheduler = crate::pod::scheduler_name(&preemptor.pod.pod);
+        let kind = preemptor.kind();
         let mut condition = json!({
             "type": "DisruptionTarget",
             "status": "True",
             "reason": "PreemptionByScheduler",
-            "message": format!("{scheduler}: preempting to accommodate a higher priority pod"),
+            "message": format!("{scheduler}: preempting to accommodate a higher priority {kind}"),
             "lastTransitionTime": rfc3339(self.clock.now()),
         });
         if let Some(generation) = victim.pod.metadata.generation {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use allot_controllers::config::Controller;
 use allot_controllers::controller::clock::Clock;
-use allot_model::features::Features;
+use allot_model::features::{Feature, Features};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::Value;
@@ -53,6 +53,8 @@ pub struct SimulatedCluster {
     /// Whether there are two schedulers.
     pub second: bool,
     pub mix: Mix,
+    /// Whether gangs preempt pods as a whole.
+    pub groups_preempt: bool,
     /// The version up to which kubelets and the garbage collector have looked.
     looked: u64,
     running: Vec<Process>,
@@ -69,11 +71,12 @@ struct Process {
 }
 
 impl Process {
-    fn start(api: &Api, who: Who, clock: &Clock) -> Self {
+    fn start(api: &Api, who: Who, clock: &Clock, groups_preempt: bool) -> Self {
         let (peer, stop) = (Peer::new(api, who), CancellationToken::new());
         let (client, token) = (peer.client(), stop.clone());
         let mut features = Features::default();
         features.set(FEATURES).expect("features");
+        features = features.with(Feature::WorkloadAwarePreemption, groups_preempt);
         let clock = clock.clone();
         let task = tokio::spawn(async move {
             match who {
@@ -143,6 +146,7 @@ impl SimulatedCluster {
                 pods: 0,
                 second: false,
                 mix: Mix::All,
+                groups_preempt: seed.is_multiple_of(4),
                 looked: 0,
                 running: Vec::new(),
                 closed: Vec::new(),
@@ -161,8 +165,12 @@ impl SimulatedCluster {
         }
         let schedulers = (0..1 + usize::from(self.second)).map(Who::Scheduler);
         for who in schedulers.chain([Who::Controllers]) {
-            self.running
-                .push(Process::start(&self.api, who, &self.clock));
+            self.running.push(Process::start(
+                &self.api,
+                who,
+                &self.clock,
+                self.groups_preempt,
+            ));
         }
         {
             let mut s = self.api.0.lock();
@@ -239,7 +247,7 @@ impl SimulatedCluster {
     fn restart(&mut self, who: Who) {
         for process in self.running.iter_mut().filter(|p| p.who == who) {
             process.kill();
-            *process = Process::start(&self.api, who, &self.clock);
+            *process = Process::start(&self.api, who, &self.clock, self.groups_preempt);
         }
     }
 

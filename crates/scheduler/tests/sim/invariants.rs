@@ -296,10 +296,15 @@ fn has_cpu(s: &State, pods: &[&Value], node: usize, pod: &Value) -> bool {
     // Which pod of a gang takes what is free, and which one preempts for its place, is not searched.
     let mut mates = pods.iter().filter(|p| is_mate(p));
     let preempts = mates.all(|mate| priority(mate) == priority(pod));
+    // A gang preempts groups that can only be disrupted as a whole by their own priority.
+    let protected = |p: &Value| {
+        let group = group_of(s, p).filter(|group| group["spec"]["disruptionMode"] == "PodGroup");
+        group.filter(|_| is_gang).map_or(priority(p), priority)
+    };
     let there = pods.iter().filter(|p| {
         p["spec"]["nodeName"] == format!("n{node}")
             && !is_finished(p)
-            && (!preempts || priority(p) >= priority(pod) || is_mate(p))
+            && (!preempts || protected(p) >= priority(pod) || is_mate(p))
     });
     there.map(|p| cpu(p)).sum::<u64>() + cpu(pod) <= CPU
 }

@@ -261,7 +261,14 @@ impl SimulatedCluster {
         let needed = self.rng.random_range(1..=pods);
         let meta = json!({"name": format!("g{}", self.pods), "namespace": NAMESPACE});
         let policy = json!({"gang": {"minCount": needed}});
-        let group = json!({"metadata": meta, "spec": {"schedulingPolicy": policy}});
+        let mut spec = json!({"schedulingPolicy": policy});
+        if self.groups_preempt {
+            // At least that of each of its pods.
+            spec["priority"] = if claims.is_null() { 2 } else { 10 }.into();
+            let modes = ["Pod", "PodGroup"];
+            spec["disruptionMode"] = modes[self.pods % 2].into();
+        }
+        let group = json!({"metadata": meta, "spec": spec});
         let Ok(group) = self.api.create("podgroups", group) else {
             return;
         };

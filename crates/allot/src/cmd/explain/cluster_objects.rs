@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use allot_model::features::Feature;
+use allot_model::features::{Feature, Features};
 use allot_reflector::Observed;
 use allot_scheduler::Config;
 use allot_scheduler::core::{Core, Input, Time, has_gangs};
@@ -39,6 +39,7 @@ pub struct ClusterObjects {
     hidden: Vec<Hidden>,
     places: HashMap<Identity, usize>,
     namespace: String,
+    features: Features,
     now: Timestamp,
     /// Pods that are in files only.
     new: HashSet<(String, String)>,
@@ -75,6 +76,7 @@ pub struct LoadedScheduler {
 impl ClusterObjects {
     /// A cluster of these objects. `namespace` is the default for added objects.
     pub fn new(snapshot: Snapshot, namespace: String) -> Self {
+        let features = snapshot.features();
         let Snapshot { objects, about, .. } = snapshot;
         let places = objects.iter().enumerate();
         let places = places.map(|(at, object)| (identity(object), at)).collect();
@@ -83,10 +85,18 @@ impl ClusterObjects {
             hidden: about.hidden,
             places,
             namespace,
+            features,
             // A deadline in a snapshot never passes.
             now: about.time.unwrap_or_else(Timestamp::now),
             new: HashSet::new(),
         }
+    }
+
+    /// With other feature gates than those that the cluster reported.
+    #[must_use]
+    pub fn with_features(mut self, features: Features) -> Self {
+        self.features = features;
+        self
     }
 
     /// Shows everything to a scheduler.

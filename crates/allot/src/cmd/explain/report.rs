@@ -23,6 +23,7 @@ mod nearest;
 mod placement;
 mod preemption;
 mod print;
+mod problem;
 mod scheduler;
 mod verdicts;
 
@@ -34,6 +35,7 @@ pub use groups::print_verdicts;
 use nearest::Nearest;
 use placement::{ClaimDevices, Device, Place, held};
 use preemption::PreemptionNode;
+use problem::Problem;
 pub use verdicts::Answer;
 use verdicts::{Rejected, answers, rejected};
 
@@ -72,7 +74,7 @@ pub struct Report {
     pub fits: bool,
     /// What keeps it from starting on its node, or from being bound.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    problems: Vec<String>,
+    problems: Vec<Problem>,
     /// The quota that rejects it or its claims.
     #[serde(skip_serializing_if = "Option::is_none")]
     quota: Option<String>,

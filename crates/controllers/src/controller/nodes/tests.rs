@@ -2,41 +2,6 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn taint(value: Value) -> Taint {
-    serde_json::from_value(value).unwrap()
-}
-
-fn toleration(value: Value) -> Toleration {
-    serde_json::from_value(value).unwrap()
-}
-
-#[test]
-fn tolerations_match_as_in_upstream() {
-    let bad = taint(json!({"key": "k", "value": "v", "effect": "NoExecute"}));
-    let check = |wanted: bool, value: Value| {
-        assert_eq!(
-            tolerates(&toleration(value.clone()), &bad),
-            wanted,
-            "{value}"
-        );
-    };
-    check(true, json!({"operator": "Exists"}));
-    check(true, json!({"key": "k", "operator": "Exists"}));
-    check(
-        true,
-        json!({"key": "k", "operator": "Exists", "effect": "NoExecute"}),
-    );
-    check(
-        false,
-        json!({"key": "k", "operator": "Exists", "effect": "NoSchedule"}),
-    );
-    check(true, json!({"key": "k", "value": "v"}));
-    check(true, json!({"key": "k", "operator": "Equal", "value": "v"}));
-    check(false, json!({"key": "k", "value": "w"}));
-    check(false, json!({"key": "other", "operator": "Exists"}));
-    check(false, json!({}));
-}
-
 #[test]
 fn node_selectors_match_labels_and_names() {
     let node: Node =

@@ -210,20 +210,42 @@ fn a_pod_counts_until_it_is_deleted() {
 
 #[test]
 fn trouble_of_a_node_is_tolerated_but_not_other_taints() {
-    let spec = spec(json!({}));
+    let (spec, features) = (spec(json!({})), Features::default());
     let tainted = |key: &str, effect: &str| -> Node {
         serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": {"taints": [{"key": key, "effect": effect}]}})).unwrap()
     };
     assert_eq!(
         fit(
             &spec,
-            &tainted("node.kubernetes.io/unreachable", "NoExecute")
+            &tainted("node.kubernetes.io/unreachable", "NoExecute"),
+            &features
         ),
         Fit::Run
     );
     assert_eq!(
-        fit(&spec, &tainted("example.com/x", "NoSchedule")),
+        fit(&spec, &tainted("example.com/x", "NoSchedule"), &features),
         Fit::Stay
     );
-    assert_eq!(fit(&spec, &tainted("example.com/x", "NoExecute")), Fit::No);
+    assert_eq!(
+        fit(&spec, &tainted("example.com/x", "NoExecute"), &features),
+        Fit::No
+    );
+}
+
+#[test]
+fn comparison_operators_need_their_feature() {
+    let mut spec = spec(json!({}));
+    let toleration = json!([{"key": "sla", "operator": "Gt", "value": "900"}]);
+    let tolerations = serde_json::from_value(toleration).unwrap();
+    spec.template.spec.as_mut().unwrap().tolerations = tolerations;
+    let check = |on: bool, value: &str, expected: Fit| {
+        let taint = json!({"key": "sla", "value": value, "effect": "NoSchedule"});
+        let node = json!({"metadata": {"name": "n"}, "spec": {"taints": [taint]}});
+        let node: Node = serde_json::from_value(node).unwrap();
+        let features = Features::default().with(Feature::TaintTolerationComparisonOperators, on);
+        assert_eq!(fit(&spec, &node, &features), expected, "{on} {value}");
+    };
+    check(true, "950", Fit::Run);
+    check(true, "900", Fit::Stay);
+    check(false, "950", Fit::Stay);
 }

@@ -77,7 +77,8 @@ fn pods_go_when_their_toleration_ends() {
             .unwrap()
     };
     let due = |tolerations: Value| {
-        eviction(&tainted, &pod(tolerations), at(50)).map(|t| t.as_second() - at(0).as_second())
+        eviction(&tainted, &pod(tolerations), at(50), &Features::default())
+            .map(|t| t.as_second() - at(0).as_second())
     };
     assert_eq!(due(json!([])), Some(0));
     let tolerate = |seconds: Value| json!({"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds});
@@ -87,7 +88,28 @@ fn pods_go_when_their_toleration_ends() {
         Some(10)
     );
     assert_eq!(due(json!([tolerate(Value::Null)])), None);
-    assert_eq!(eviction(&[], &pod(json!([])), at(0)), None);
+    assert_eq!(
+        eviction(&[], &pod(json!([])), at(0), &Features::default()),
+        None
+    );
+}
+
+#[test]
+fn comparison_operators_keep_pods_only_with_their_feature() {
+    let check = |on: bool, operator: &str, expected: Option<Timestamp>| {
+        let toleration = json!({
+            "key": "failure-probability", "operator": operator, "value": "5", "effect": "NoExecute",
+        });
+        let pod = json!({"spec": {"containers": [], "tolerations": [toleration]}});
+        let taint = json!({"key": "failure-probability", "value": "2", "effect": "NoExecute"});
+        let (taint, pod) = (serde_json::from_value(taint), serde_json::from_value(pod));
+        let features = Features::default().with(Feature::TaintTolerationComparisonOperators, on);
+        let due = eviction(&[taint.unwrap()], &pod.unwrap(), at(50), &features);
+        assert_eq!(due, expected, "{on} {operator}");
+    };
+    check(true, "Lt", None);
+    check(true, "Gt", Some(at(50)));
+    check(false, "Lt", Some(at(50)));
 }
 
 #[test]
@@ -103,7 +125,12 @@ fn tolerated_seconds_begin_with_the_pod_or_when_an_untimed_taint_was_seen() {
             "spec": {"containers": [], "tolerations": [tolerate]}, "status": {"conditions": [condition]},
         });
         let (taint, pod) = (serde_json::from_value(taint), serde_json::from_value(pod));
-        let due = eviction(&[taint.unwrap()], &pod.unwrap(), at(50));
+        let due = eviction(
+            &[taint.unwrap()],
+            &pod.unwrap(),
+            at(50),
+            &Features::default(),
+        );
         due.map(|t| t.as_second() - at(0).as_second())
     };
     let added = |second| json!(crate::controller::clock::rfc3339(at(second)));

@@ -5,13 +5,12 @@ use serde_json::Value;
 
 use crate::object::items_mut;
 
-/// Fields of features that this server does not support.
-const NEVER: [&str; 4] = [
-    "schedulingConstraints",
-    MODE,
-    "priorityClassName",
-    "priority",
-];
+/// The field of a feature that this server does not support.
+const CONSTRAINTS: &str = "schedulingConstraints";
+
+/// The priority class of a pod group, and the priority that follows from it.
+pub(super) const CLASS: &str = "priorityClassName";
+pub(super) const PRIORITY: &str = "priority";
 
 /// How a pod group is disrupted, and the default of it.
 pub(super) const MODE: &str = "disruptionMode";
@@ -19,11 +18,10 @@ pub(super) const DEFAULT_MODE: &str = "Pod";
 
 /// Removes fields of features that are off and that the stored workload does not use.
 pub(super) fn drop_from_workload(features: &Features, object: &mut Value, old: &Value) {
-    let claims = features.enabled(Feature::DRAWorkloadResourceClaims);
     const TEMPLATES: &str = "podGroupTemplates";
     let templates = items_mut(object, &["spec", TEMPLATES]);
     for (index, template) in templates.iter_mut().enumerate() {
-        drop_from(template, &old["spec"][TEMPLATES][index], claims);
+        drop_from(features, template, &old["spec"][TEMPLATES][index]);
     }
 }
 
@@ -32,7 +30,7 @@ pub(super) fn drop_from_group(features: &Features, object: &mut Value, old: &Val
     let claims = features.enabled(Feature::DRAWorkloadResourceClaims);
     let in_use = uses_claims(&old["spec"]);
     if let Some(spec) = object.get_mut("spec") {
-        drop_from(spec, &old["spec"], claims);
+        drop_from(features, spec, &old["spec"]);
         // What is stored without a mode is read with the default.
         if let Value::Object(spec) = spec {
             spec.entry(MODE).or_insert_with(|| DEFAULT_MODE.into());
@@ -51,11 +49,16 @@ fn uses_claims(holder: &Value) -> bool {
     claims.is_some_and(|claims| !claims.is_empty())
 }
 
-fn drop_from(holder: &mut Value, old: &Value, claims: bool) {
+fn drop_from(features: &Features, holder: &mut Value, old: &Value) {
     let Value::Object(map) = holder else { return };
-    for key in NEVER.into_iter().filter(|key| old[*key].is_null()) {
+    let mut off = vec![CONSTRAINTS];
+    if !features.has_workload_aware_preemption() {
+        off.extend([MODE, CLASS, PRIORITY]);
+    }
+    for key in off.into_iter().filter(|key| old[*key].is_null()) {
         map.remove(key);
     }
+    let claims = features.enabled(Feature::DRAWorkloadResourceClaims);
     if !claims && !uses_claims(old) {
         map.remove("resourceClaims");
     }

@@ -2,11 +2,12 @@
 
 use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::names;
+use allot_model::features::Features;
 use serde_json::{Value, json};
 
-use super::disabled_fields::{self, DEFAULT_MODE, MODE};
+use super::disabled_fields::{self, CLASS, DEFAULT_MODE, MODE, PRIORITY};
 use super::validation::{
-    MAX_CLAIMS, claim_name, claims, each, immutable, name, policy, shown, too_many,
+    MAX_CLAIMS, claim_name, claims, each, immutable, name, policy, preemption, shown, too_many,
 };
 use crate::object::meta;
 use crate::registry::{ALL_METADATA, BASE, Builtin, Rules, STATUS};
@@ -27,6 +28,7 @@ pub(super) static POD_GROUP: Builtin = Builtin {
         validate,
         validate_update: Some(validate_update),
         validate_status: Some(validate_status),
+        validate_gated: Some(validate_gated),
         validates_metadata_again: false,
         table: Some(("Name|Policy|Workload|Status|Age", row)),
         ..Rules::DEFAULT
@@ -108,13 +110,32 @@ fn validate_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     for key in ["podGroupTemplateRef", "schedulingPolicy", "resourceClaims"] {
         immutable(changed(key), &path.child(key), errors);
     }
-    let mode = |spec: &Value| spec[MODE].as_str().unwrap_or(DEFAULT_MODE).to_owned();
-    if mode(spec) != mode(before) {
-        errors.push(Error::forbidden(&path.child(MODE), ""));
-    }
     if changed("resourceClaims") {
         let at = path.child("resourceClaims");
         too_many(list(spec, "resourceClaims"), &at, MAX_CLAIMS, errors);
+    }
+}
+
+/// Checks the fields that concern preemption.
+fn validate_gated(features: &Features, object: &Value, old: &Value, errors: &mut ErrorList) {
+    let (spec, path) = (&object["spec"], Path::new("spec"));
+    if old.is_null() {
+        preemption(spec, &path, errors);
+        return;
+    }
+    let before = &old["spec"];
+    let mode = |spec: &Value| spec[MODE].as_str().unwrap_or(DEFAULT_MODE).to_owned();
+    let changed = [
+        (MODE, mode(spec) != mode(before)),
+        (CLASS, text(spec, CLASS) != text(before, CLASS)),
+        (PRIORITY, spec[PRIORITY] != before[PRIORITY]),
+    ];
+    for (key, changed) in changed {
+        match features.has_workload_aware_preemption() {
+            true => immutable(changed, &path.child(key), errors),
+            false if changed => errors.push(Error::forbidden(&path.child(key), "")),
+            false => {}
+        }
     }
 }
 

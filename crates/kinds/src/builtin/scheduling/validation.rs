@@ -8,9 +8,12 @@ use allot_apimachinery::names;
 use allot_apimachinery::quote::go_json;
 use serde_json::Value;
 
-use crate::validate::{IMMUTABLE, list, rule, text};
+use super::disabled_fields::{CLASS, MODE, PRIORITY};
+use crate::validate::{IMMUTABLE, list, one_of as one_of_values, rule, text};
 
 pub(super) const MAX_CLAIMS: usize = 4;
+/// The highest priority that is not that of a system class.
+const HIGHEST_PRIORITY: i64 = 1_000_000_000;
 
 pub(super) fn policy(policy: &Value, path: &Path, errors: &mut ErrorList) {
     one_of(policy, ["basic", "gang"], path, errors);
@@ -23,6 +26,31 @@ pub(super) fn policy(policy: &Value, path: &Path, errors: &mut ErrorList) {
             errors.push(Error::invalid(&at, count, detail));
         }
         _ => {}
+    }
+}
+
+/// Checks the fields of a new pod group or template that concern preemption. Without their feature they are not there.
+pub(super) fn preemption(holder: &Value, path: &Path, errors: &mut ErrorList) {
+    one_of_values(
+        text(holder, MODE),
+        &["Pod", "PodGroup"],
+        false,
+        &path.child(MODE),
+        errors,
+    );
+    let class = text(holder, CLASS);
+    if !class.is_empty() {
+        rule(
+            names::declared_subdomain(class),
+            class,
+            &path.child(CLASS),
+            errors,
+        );
+    }
+    let priority = holder[PRIORITY].as_i64();
+    if let Some(priority) = priority.filter(|priority| *priority > HIGHEST_PRIORITY) {
+        let detail = format!("must be less than or equal to {HIGHEST_PRIORITY}");
+        errors.push(Error::invalid(&path.child(PRIORITY), priority, detail));
     }
 }
 

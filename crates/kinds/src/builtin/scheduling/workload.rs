@@ -2,10 +2,11 @@
 
 use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::names;
+use allot_model::features::Features;
 use serde_json::Value;
 
 use super::disabled_fields;
-use super::validation::{claims, each, immutable, name, policy, shown, too_many};
+use super::validation::{claims, each, immutable, name, policy, preemption, shown, too_many};
 use crate::registry::{BASE, Builtin, Rules};
 use crate::table::{age, format};
 use crate::validate::{IMMUTABLE, list, rule, text};
@@ -19,6 +20,7 @@ pub(super) static WORKLOAD: Builtin = Builtin {
         drop_disabled: Some(disabled_fields::drop_from_workload),
         validate,
         validate_update: Some(validate_update),
+        validate_gated: Some(validate_gated),
         validates_metadata_again: false,
         table: Some(("Name|Age", |workload| {
             vec![format::name(workload), age(workload)]
@@ -53,6 +55,17 @@ fn validate(object: &Value, errors: &mut ErrorList) {
             claims(template, at, errors);
         },
     );
+}
+
+/// Checks the fields of templates that concern preemption. Templates do not change.
+fn validate_gated(_: &Features, object: &Value, old: &Value, errors: &mut ErrorList) {
+    let at = Path::new("spec").child("podGroupTemplates");
+    let templates = list(&object["spec"], "podGroupTemplates");
+    if old.is_null() && templates.len() <= MAX_TEMPLATES {
+        for (index, template) in templates.iter().enumerate() {
+            preemption(template, &at.index(index), errors);
+        }
+    }
 }
 
 fn templates<'a>(spec: &'a Value, path: &Path, errors: &mut ErrorList) -> (&'a [Value], Path) {

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use allot_apimachinery::well_known::TAINT_NODE_MEMORY_PRESSURE;
+use allot_model::tolerations::tolerates;
 use allot_model::validate::is_extended_resource_name;
-use k8s_openapi::api::core::v1::{Pod, Toleration};
+use k8s_openapi::api::core::v1::{Pod, Taint, Toleration};
 
 use super::super::security::check_system;
 use super::super::{EVICTED, Node, Origin, is_critical};
@@ -48,18 +49,15 @@ fn is_permitted(pod: &Pod, pressed: Pressed) -> bool {
         && (class != Some("BestEffort") || tolerations.any(tolerates_memory_pressure))
 }
 
-/// Whether the taint of a node that has too little memory is tolerated.
+/// Whether the taint of a node that has too little memory is tolerated. It has no value: operators that compare numbers
+/// do not tolerate it, with their feature or without.
 fn tolerates_memory_pressure(toleration: &Toleration) -> bool {
-    let parts = [
-        &toleration.key,
-        &toleration.operator,
-        &toleration.value,
-        &toleration.effect,
-    ];
-    let [key, operator, value, effect] = parts.map(|it| it.as_deref().unwrap_or_default());
-    let of_taint = key == TAINT_NODE_MEMORY_PRESSURE || (key.is_empty() && operator == "Exists");
-    let by_value = matches!(operator, "" | "Equal") && value.is_empty();
-    of_taint && matches!(effect, "" | "NoSchedule") && (operator == "Exists" || by_value)
+    let taint = Taint {
+        key: TAINT_NODE_MEMORY_PRESSURE.to_owned(),
+        effect: "NoSchedule".to_owned(),
+        ..Taint::default()
+    };
+    tolerates(toleration, &taint)
 }
 
 /// Extended resources of a pod that nothing provides: the pod was bound without a scheduler, which would have allocated devices for
@@ -211,6 +209,7 @@ mod tests {
                 false,
             ),
             (json!({"key": key, "value": "x"}), false),
+            (json!({"key": key, "operator": "Gt", "value": "-1"}), false),
             (
                 json!({"key": "node.kubernetes.io/disk-pressure", "operator": "Exists"}),
                 false,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::outcome::shortfall;
+use super::preemption::UnplacedGang;
 use super::search::{Member, MemberResult, Round};
 use super::{differing_schedulers, in_scheduling_order};
 use crate::actions::BindJob;
@@ -85,7 +86,7 @@ impl Core {
         let gang = self.gang_of(asked, &profile)?;
         let (mut members, tried) = self.gang_members(&gang);
         let placed = members.iter().filter(|m| m.is_placed).count();
-        let needed = gang.min_count.unwrap_or_default().saturating_sub(placed);
+        let needed = self.needed(&gang, placed, tried.len(), &profile);
         let (mut left_out, mut chosen) = (None, None);
         let outcome = if members.len() < gang.min_count.unwrap_or_default() {
             GangOutcome::Waits(crate::podgroups::NotYet::TooFew.to_string())
@@ -170,7 +171,19 @@ impl Core {
             return (GangOutcome::Fits, left_out, chosen);
         }
         self.revert_round(&mut search.last);
-        if search.preemption_helps {
+        if self.preempts_for_groups(profile) {
+            let unplaced = UnplacedGang {
+                members: tried.pods,
+                needed,
+                gang: tried.gang,
+                profile,
+            };
+            if let Ok(found) = self.select_victims(&unplaced, time) {
+                record_placements(members, &found.order, &found.round, tried.asked);
+                let victims = found.victims.iter().map(|victim| victim.key.clone());
+                return (GangOutcome::Preempts(victims.collect()), None, None);
+            }
+        } else if search.preemption_helps {
             let mut with_preemption = self.search(tried.pods, needed, profile, true, time);
             self.revert_round(&mut with_preemption.last);
             if with_preemption.last.is_over(needed) && with_preemption.last.failure().is_none() {

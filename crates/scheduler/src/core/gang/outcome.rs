@@ -14,7 +14,7 @@ use crate::podgroups::Condition;
 use crate::podgroups::claims::PodGroup;
 use crate::queue::QueuedPod;
 
-const PREEMPTING: &str = "pod group is waiting for preemption to complete";
+pub(super) const PREEMPTING: &str = "pod group is waiting for preemption to complete";
 
 /// Reasons of the condition `PodGroupScheduled`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,10 +131,14 @@ impl Core {
         let (message, told) =
             match keep && left_out().all(|victims_terminating| victims_terminating) {
                 true => (PREEMPTING.to_owned(), PREEMPTING.to_owned()),
-                false => (
-                    format!("waiting for minCount pods from a gang to be scheduled ({count})"),
-                    format!("pod group is unschedulable ({count}: {why})"),
-                ),
+                false => {
+                    let preemption = round.preemption.iter().map(|why| format!(" {why}"));
+                    let preemption: String = preemption.collect();
+                    (
+                        format!("waiting for minCount pods from a gang to be scheduled ({count})"),
+                        format!("pod group is unschedulable ({count}: {why}){preemption}"),
+                    )
+                }
             };
         for (member, (_, place)) in members.into_iter().zip(round.places) {
             let pod = member.queued.info.clone();
@@ -162,7 +166,7 @@ impl Core {
     }
 
     /// Makes a pod that fits unschedulable, because too few pods of its gang fit.
-    fn wait_for_gang(
+    pub(super) fn wait_for_gang(
         &mut self,
         queued: QueuedPod,
         message: &str,
@@ -247,7 +251,7 @@ pub(super) fn shortfall(
 }
 
 /// The failure without preemption: the gang would not be scheduled even if the victims went.
-fn without_victims(failure: SchedulingFailure) -> SchedulingFailure {
+pub(super) fn without_victims(failure: SchedulingFailure) -> SchedulingFailure {
     let nominate = match failure.nominate {
         Nominate::Set(_) => Nominate::Keep,
         other => other,

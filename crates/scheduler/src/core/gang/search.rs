@@ -61,11 +61,13 @@ impl MemberResult {
 pub(super) struct Round {
     pub(super) places: Vec<(Uid, MemberResult)>,
     nominated: Vec<Nomination>,
-    gone: Vec<Victim>,
+    gone: Vec<RemovedPod>,
+    /// Why preemption for the whole gang does not help, if that was tried.
+    pub(super) preemption: Option<String>,
 }
 
-/// A pod to preempt.
-struct Victim {
+/// A pod that is removed from its node, as if it had been preempted.
+pub(super) struct RemovedPod {
     pod: Arc<PodInfo>,
     node: Arc<str>,
     assumed: bool,
@@ -208,15 +210,8 @@ impl Core {
         let Some((node, victims)) = failure.victims.clone().filter(|_| with_preemption) else {
             return MemberResult::Unschedulable(failure);
         };
-        let gone: Vec<Victim> = victims
-            .into_iter()
-            .map(|pod| Victim {
-                assumed: self.cache.is_assumed(&pod.uid),
-                node: node.clone(),
-                pod,
-            })
-            .collect();
-        gone.iter().for_each(|g| self.cache.remove_pod(&g.pod.uid));
+        let victims: Vec<_> = victims.into_iter().map(|pod| (pod, node.clone())).collect();
+        let gone = self.remove_pods(&victims);
         match self.scheduling_cycle(queued, profile, member.skip_alternatives, time) {
             CycleOutcome::Place(placed) => {
                 round.gone.extend(gone);
@@ -224,14 +219,29 @@ impl Core {
                 MemberResult::AfterPreemption(Box::new(job), failure)
             }
             _ => {
-                self.restore_victims(gone);
+                self.restore_pods(gone);
                 MemberResult::Unschedulable(failure)
             }
         }
     }
 
-    fn restore_victims(&mut self, gone: impl IntoIterator<Item = Victim>) {
-        for Victim { pod, node, assumed } in gone {
+    /// Removes pods from their nodes.
+    pub(super) fn remove_pods(&mut self, pods: &[(Arc<PodInfo>, Arc<str>)]) -> Vec<RemovedPod> {
+        let removed = pods.iter().map(|(pod, node)| RemovedPod {
+            assumed: self.cache.is_assumed(&pod.uid),
+            node: node.clone(),
+            pod: pod.clone(),
+        });
+        let removed: Vec<_> = removed.collect();
+        for (pod, _) in pods {
+            self.cache.remove_pod(&pod.uid);
+        }
+        removed
+    }
+
+    /// Puts removed pods back on their nodes.
+    pub(super) fn restore_pods(&mut self, removed: impl IntoIterator<Item = RemovedPod>) {
+        for RemovedPod { pod, node, assumed } in removed {
             match assumed {
                 true => self.cache.assume(pod, &node),
                 false => self.cache.set_pod(pod),
@@ -253,7 +263,7 @@ impl Core {
                 self.claims.finish_write(claim, uid, false);
             }
         }
-        self.restore_victims(round.gone.drain(..));
+        self.restore_pods(round.gone.drain(..));
         for (pod, node) in round.nominated.drain(..) {
             self.nominations.insert(pod, node);
         }

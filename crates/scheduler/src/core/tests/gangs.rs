@@ -5,6 +5,7 @@ use crate::actions::BindJob;
 
 mod explain;
 mod preemption;
+mod workload_aware_preemption;
 
 const GATES: &str = "GenericWorkload=true,GangScheduling=true";
 

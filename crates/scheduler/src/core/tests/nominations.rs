@@ -78,7 +78,7 @@ impl Outcome {
             } => {
                 let names = victims.iter().map(|v| v.key.name.to_string());
                 Some((
-                    preemptor.key.name.to_string(),
+                    preemptor.key().name.to_string(),
                     names.collect::<Vec<_>>().join(" "),
                 ))
             }

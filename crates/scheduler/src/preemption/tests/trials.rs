@@ -92,7 +92,7 @@ fn straightforward(
     }
     fits_without(&lower).map_err(|r| r.reasons)?;
     lower.sort_by(|a, b| compare_importance(a, b));
-    let (violating, harmless) = split_by_pdb_violation(&lower, rules.budgets);
+    let (violating, harmless) = split_by_pdb_violation(lower.clone(), rules.budgets);
     let breaks = |pod: &Arc<PodInfo>| violating.iter().any(|v| v.uid == pod.uid);
     let mut removed = lower.clone();
     for pod in violating.iter().chain(&harmless) {

@@ -1,10 +1,12 @@
 //! The events about pods: their reasons, actions and texts are those of kube-scheduler.
 
+use allot_resourceclaim::POD_GROUP_API_GROUP;
 use k8s_openapi::api::core::v1::ObjectReference;
 
-use crate::actions::Rejected;
+use crate::actions::{Preemptor, Rejected};
 use crate::dra::conditions::Pending;
 use crate::pod::PodInfo;
+use crate::podgroups::claims::PodGroup;
 
 /// An event to write.
 #[derive(Debug, Clone)]
@@ -26,6 +28,17 @@ fn reference(pod: &PodInfo) -> ObjectReference {
         name: Some(pod.key.name.to_string()),
         uid: Some(pod.uid.to_string()),
         resource_version: pod.pod.metadata.resource_version.clone(),
+        ..ObjectReference::default()
+    }
+}
+
+fn group_reference(group: &PodGroup) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(format!("{POD_GROUP_API_GROUP}/v1alpha2")),
+        kind: Some("PodGroup".to_owned()),
+        namespace: Some(group.key.namespace.to_string()),
+        name: Some(group.key.name.to_string()),
+        uid: Some(group.uid.to_string()),
         ..ObjectReference::default()
     }
 }
@@ -98,37 +111,46 @@ impl PendingEvent {
         }
     }
 
-    pub(in crate::writer) fn preempted(preemptor: &PodInfo, victim: &PodInfo, node: &str) -> Self {
-        let text = format!("Preempted by pod {} on node {node}", preemptor.uid);
+    pub(in crate::writer) fn preempted(
+        preemptor: &Preemptor,
+        victim: &PodInfo,
+        node: &str,
+    ) -> Self {
+        let (kind, uid) = (preemptor.kind(), preemptor.uid());
+        let text = format!("Preempted by {kind} {uid} on node {node}");
         Self::preempted_with(preemptor, victim, text)
     }
 
     /// The victim was in PreBind, and was not deleted.
     pub(in crate::writer) fn preempted_in_memory(
-        preemptor: &PodInfo,
+        preemptor: &Preemptor,
         victim: &PodInfo,
         node: &str,
     ) -> Self {
-        let uid = &preemptor.uid;
-        let text = format!("Preempted by pod {uid} on node {node} (in kube-scheduler memory).");
+        let (kind, uid) = (preemptor.kind(), preemptor.uid());
+        let text = format!("Preempted by {kind} {uid} on node {node} (in kube-scheduler memory).");
         Self::preempted_with(preemptor, victim, text)
     }
 
-    fn preempted_with(preemptor: &PodInfo, victim: &PodInfo, text: String) -> Self {
+    fn preempted_with(preemptor: &Preemptor, victim: &PodInfo, text: String) -> Self {
         let note = Self::about(victim, "Preempted", "Preempting", text);
-        let controller = crate::pod::scheduler_name(&preemptor.pod).to_owned();
+        let controller = crate::pod::scheduler_name(&preemptor.pod.pod).to_owned();
+        let mut related = match &preemptor.group {
+            Some(group) => group_reference(group),
+            None => reference(&preemptor.pod),
+        };
+        if preemptor.key().namespace != victim.key.namespace {
+            // Users that may read the victim's events must not learn names from another namespace.
+            related = ObjectReference {
+                api_version: related.api_version,
+                kind: related.kind,
+                uid: related.uid,
+                ..ObjectReference::default()
+            };
+        }
         Self {
             controller,
-            related: Some(match preemptor.key.namespace == victim.key.namespace {
-                true => reference(preemptor),
-                // Users that may read the victim's events must not learn names from another namespace.
-                false => ObjectReference {
-                    api_version: Some("v1".to_owned()),
-                    kind: Some("Pod".to_owned()),
-                    uid: Some(preemptor.uid.to_string()),
-                    ..ObjectReference::default()
-                },
-            }),
+            related: Some(related),
             ..note
         }
     }

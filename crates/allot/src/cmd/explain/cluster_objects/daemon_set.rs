@@ -38,7 +38,8 @@ impl ClusterObjects {
         let spec = set["spec"].clone();
         let spec: DaemonSetSpec = serde_json::from_value(spec).with_context(unreadable)?;
         let nodes: Vec<Node> = typed(&self.objects, "Node")?;
-        let wanted = nodes.iter().filter(|node| wants_pod_on(&spec, node));
+        let wanted = nodes.iter();
+        let wanted = wanted.filter(|node| wants_pod_on(&spec, node, &self.features));
         let wanted: Vec<String> = wanted.filter_map(|n| n.metadata.name.clone()).collect();
         let replaced = self.remove_replaced(set);
         let mut own = self.daemon_pods(set).with_context(unreadable)?;

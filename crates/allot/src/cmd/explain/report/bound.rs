@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::ContainerStatus;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use serde_json::Value;
 
+use super::problem::Problem;
 use crate::cmd::explain::cluster_objects::LoadedScheduler;
 use crate::cmd::snapshot::PodEvent;
 
@@ -31,9 +32,9 @@ pub(super) fn problems(
     pod: &PodInfo,
     node: &str,
     events: &[PodEvent],
-) -> Vec<String> {
+) -> Vec<Problem> {
     if has_started(pod) {
-        let mut problems = node_problems(loaded, node);
+        let mut problems = Vec::from_iter(node_problem(loaded, node));
         if pod.pod.metadata.deletion_timestamp.is_some() {
             // It ends when its claims are unprepared.
             let claims = claims(loaded, pod, &mut Vec::new());
@@ -44,12 +45,13 @@ pub(super) fn problems(
         problems.extend(container_problems(pod));
         return problems;
     }
-    let mut problems = node_problems(loaded, node);
+    let mut problems = Vec::from_iter(node_problem(loaded, node));
     let claims = claims(loaded, pod, &mut problems);
     for claim in &claims {
         let name = shown(claim);
         if allocation_of(claim).is_none() {
-            problems.push(format!("claim {name} is not allocated"));
+            let text = format!("claim {name} is not allocated");
+            problems.push(Problem::Claim(text));
             continue;
         }
         let reserved = claim
@@ -60,7 +62,8 @@ pub(super) fn problems(
         let by_pod = |uid: &str| uid == &*pod.uid;
         // One that is reserved for the pod's group names that.
         if !reserved.any(|r| by_pod(&r.uid) || r.resource != "pods") {
-            problems.push(format!("claim {name} is not reserved for the pod"));
+            let text = format!("claim {name} is not reserved for the pod");
+            problems.push(Problem::Claim(text));
         }
     }
     for driver in drivers(&claims) {
@@ -70,15 +73,15 @@ pub(super) fn problems(
     let meaning = |event: &PodEvent| FAILED.iter().find(|(reason, _)| *reason == event.reason);
     let failed = events.iter().find_map(meaning);
     if let Some((_, meaning)) = failed
-        && !problems.iter().any(|p| p.starts_with("driver "))
+        && !problems.iter().any(|p| matches!(p, Problem::Driver(_)))
     {
-        problems.insert(0, (*meaning).to_owned());
+        problems.insert(0, Problem::Kubelet(meaning));
     }
     problems
 }
 
 /// The binding conditions that devices of a pending pod wait for: it has its devices, and is bound when they are ready.
-pub(super) fn conditions(loaded: &LoadedScheduler, pod: &PodInfo) -> Vec<String> {
+pub(super) fn conditions(loaded: &LoadedScheduler, pod: &PodInfo) -> Vec<Problem> {
     let mut problems = Vec::new();
     for claim in claims(loaded, pod, &mut Vec::new()) {
         let reserved = claim
@@ -90,9 +93,9 @@ pub(super) fn conditions(loaded: &LoadedScheduler, pod: &PodInfo) -> Vec<String>
         }
         let name = shown(&claim);
         if let Readiness::Failed { reason, message } = conditions::readiness(&claim) {
-            problems.push(format!(
+            problems.push(Problem::Claim(format!(
                 "a device of claim {name} failed: {reason}: {message}; it will be allocated anew"
-            ));
+            )));
             continue;
         }
         let since = allocation_of(&claim).and_then(|a| a.allocation_timestamp.as_ref());
@@ -114,9 +117,10 @@ pub(super) fn conditions(loaded: &LoadedScheduler, pod: &PodInfo) -> Vec<String>
                 }
                 Some((reason, message)) => format!("it is not true: {reason}: {message}"),
             };
-            problems.push(format!(
-                "claim {name}: device {device} waits for the condition {condition}{since}: {said}"
-            ));
+            problems.push(Problem::OfClaim {
+                claim: name.clone(),
+                text: format!("device {device} waits for the condition {condition}{since}: {said}"),
+            });
         }
     }
     problems
@@ -146,7 +150,7 @@ pub(super) fn has_started(pod: &PodInfo) -> bool {
 fn claims(
     loaded: &LoadedScheduler,
     pod: &PodInfo,
-    problems: &mut Vec<String>,
+    problems: &mut Vec<Problem>,
 ) -> Vec<ResourceClaim> {
     let mut claims = Vec::new();
     let is_seen = loaded.unseen("ResourceClaim", &pod.key.namespace).is_none();
@@ -155,13 +159,16 @@ fn claims(
             Ok(Some(key)) => key,
             Ok(None) => continue,
             Err(error) => {
-                problems.push(format!("claim {:?}: {error}", entry.name));
+                problems.push(Problem::OfClaim {
+                    claim: format!("{:?}", entry.name),
+                    text: error.to_string(),
+                });
                 continue;
             }
         };
         match loaded.core.claims().get(&key) {
             Some(claim) => claims.push((**claim).clone()),
-            None if is_seen => problems.push(format!("there is no claim {key}")),
+            None if is_seen => problems.push(Problem::Claim(format!("there is no claim {key}"))),
             None => {}
         }
     }
@@ -183,31 +190,28 @@ fn drivers(claims: &[ResourceClaim]) -> Vec<&str> {
     drivers
 }
 
-fn node_problems(loaded: &LoadedScheduler, node: &str) -> Vec<String> {
+fn node_problem(loaded: &LoadedScheduler, node: &str) -> Option<Problem> {
     if loaded.unseen("Node", "").is_some() {
-        return Vec::new();
+        return None;
     }
     let Some(found) = object(loaded, "Node", node) else {
-        return vec![format!("there is no node {node}")];
+        return Some(Problem::Node(format!("there is no node {node}")));
     };
     let conditions = found
         .pointer("/status/conditions")
         .and_then(Value::as_array);
     let mut conditions = conditions.into_iter().flatten();
     let ready = conditions.find(|c| c["type"] == "Ready");
-    match ready.filter(|c| c["status"] != "True") {
-        Some(ready) => {
-            let message = ready["message"]
-                .as_str()
-                .unwrap_or("nothing is heard of it");
-            vec![format!("node {node} is not ready: {message}")]
-        }
-        None => Vec::new(),
-    }
+    let ready = ready.filter(|c| c["status"] != "True")?;
+    let message = ready["message"]
+        .as_str()
+        .unwrap_or("nothing is heard of it");
+    let text = format!("node {node} is not ready: {message}");
+    Some(Problem::Node(text))
 }
 
 /// Whether a driver runs on a node: nodes of allot report that; elsewhere a running driver has slices.
-fn driver_problem(loaded: &LoadedScheduler, node: &str, driver: &str) -> Option<String> {
+fn driver_problem(loaded: &LoadedScheduler, node: &str, driver: &str) -> Option<Problem> {
     let annotation = object(loaded, "Node", node).and_then(|n| n.pointer(REGISTERED)?.as_str());
     if let Some(registered) = annotation {
         let known: Vec<&str> = registered
@@ -222,9 +226,9 @@ fn driver_problem(loaded: &LoadedScheduler, node: &str, driver: &str) -> Option<
             true => "no driver is".to_owned(),
             false => format!("there are: {}", known.join(", ")),
         };
-        return Some(format!(
+        return Some(Problem::Driver(format!(
             "driver {driver} is not registered on node {node}; {others}"
-        ));
+        )));
     }
     if loaded.unseen("ResourceSlice", "").is_some() {
         return None;
@@ -235,14 +239,14 @@ fn driver_problem(loaded: &LoadedScheduler, node: &str, driver: &str) -> Option<
         text("/spec/driver") == Some(driver) && text("/spec/nodeName").is_none_or(|n| n == node)
     });
     (!publishes).then(|| {
-        format!(
+        Problem::Driver(format!(
             "driver {driver} publishes no devices for node {node} any more: it does not run there"
-        )
+        ))
     })
 }
 
 /// The kubelet's messages about containers that it cannot start.
-fn container_problems(pod: &PodInfo) -> Vec<String> {
+fn container_problems(pod: &PodInfo) -> Vec<Problem> {
     let status = pod.pod.status.as_ref();
     let all = status.into_iter().flat_map(|s| {
         let init = s.init_container_statuses.iter().flatten();
@@ -263,10 +267,10 @@ fn container_problems(pod: &PodInfo) -> Vec<String> {
             let separator = if message.is_empty() { "" } else { ": " };
             format!("; it ended with {}{separator}{message}", last.exit_code)
         });
-        Some(format!(
-            "container {}: {reason}{separator}{message}{ended}",
-            container.name
-        ))
+        Some(Problem::Container {
+            name: container.name.clone(),
+            text: format!("{reason}{separator}{message}{ended}"),
+        })
     };
     all.filter_map(problem).collect()
 }

@@ -4,6 +4,7 @@ use allot_allocator::explain::RequestExplanation;
 use serde::Serialize;
 
 use super::groups::{failing, nearest_group, unusable};
+use super::problem::Problem;
 use super::{NotShown, Report};
 use crate::cmd::count;
 
@@ -52,7 +53,7 @@ impl Report {
             return Some(because(quota.clone()));
         }
         if !self.problems.is_empty() {
-            let problems = self.problems.iter().map(|p| without_claim(p).to_owned());
+            let problems = self.problems.iter().map(Problem::without_claim);
             let mut problems: Vec<String> = problems.collect();
             problems.dedup();
             let text = problems.join("; ");
@@ -143,13 +144,6 @@ pub(super) fn sentence(request: &RequestExplanation) -> String {
 fn key_hint(request: &RequestExplanation) -> Option<&str> {
     let reason = &request.nearest.as_ref()?.reason;
     reason.find("; did you mean ").map(|at| &reason[at..])
-}
-
-/// Without `claim team/train-0-gpu: ` in front.
-fn without_claim(problem: &str) -> &str {
-    let rest = problem.strip_prefix("claim ");
-    rest.and_then(|rest| Some(rest.split_once(": ")?.1))
-        .unwrap_or(problem)
 }
 
 /// Without the name of the pod, with which upstream's texts begin.

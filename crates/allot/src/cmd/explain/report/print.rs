@@ -6,6 +6,7 @@ use allot_model::table::human_duration;
 
 use super::gang::Gang;
 use super::groups::groups;
+use super::problem::Problem;
 use super::{ClaimDevices, Device, Place, Rejected, Report};
 use crate::cmd::count;
 
@@ -32,7 +33,7 @@ impl Report {
             return writeln!(out, "pod {pod} has finished");
         }
         if let Some(node) = &self.node {
-            let of_containers = |problem: &String| problem.starts_with("container ");
+            let of_containers = |problem: &Problem| matches!(problem, Problem::Container { .. });
             let end = match (self.problems.is_empty(), self.started) {
                 (true, _) => "",
                 (false, _) if self.deleted.is_some() => ", and does not end",

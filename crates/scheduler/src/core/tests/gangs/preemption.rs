@@ -21,7 +21,7 @@ fn crowded() -> Fixture {
 
 impl Fixture {
     /// Like the main loop, it also tries recently rejected pods when no other pod is ready.
-    fn settle(&mut self) -> Outcome {
+    pub(super) fn settle(&mut self) -> Outcome {
         let time = self.time();
         let mut actions = self.core.take_actions();
         let tries = (0..50).take_while(|_| {
@@ -44,7 +44,7 @@ impl Fixture {
     }
 
     /// The nodes that are kept for pods.
-    fn kept(&self, pods: &[&str]) -> Vec<Option<String>> {
+    pub(super) fn kept(&self, pods: &[&str]) -> Vec<Option<String>> {
         let on = |name: &&str| {
             let pod = self.known(name);
             self.core.nominated_node(&pod).map(str::to_owned)
