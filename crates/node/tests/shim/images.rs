@@ -280,7 +280,7 @@ fn regression_no_library_of_the_image_is_loaded_before_its_program() {
             "#include <fcntl.h>\n__attribute__((constructor)) static void run(void) { open(\"/tmp/loaded\", O_CREAT, 0600); }\n",
         ),
     ]);
-    let base = base();
+    let base = shell_layer();
     let libc = programs::files(&["sh"]);
     let libc = libc.iter().find(|it| it.ends_with("libc.so.6"));
     let (Some(directory), true) = (libc.and_then(|it| it.parent()), is_installed("cc")) else {
