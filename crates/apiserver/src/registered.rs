@@ -1,5 +1,5 @@
-//! The versions that upstream has types for, also where it serves them no longer. A body that states such a version is told that
-//! it is another one than the path's, not that nobody knows it.
+//! The versions for which upstream has types, also those that it no longer serves. The error about a body in such a version says
+//! that the version differs from that of the path, not that it is unknown.
 
 use std::sync::OnceLock;
 

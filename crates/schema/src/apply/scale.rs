@@ -7,8 +7,8 @@ impl Managed {
     /// The owners after an update of the scale of an object: `self` as the change of the object alone makes them, from those
     /// `before`; `path` leads to the replicas.
     ///
-    /// Upstream tracks the owners of the scale, which is an object of its own. A scale whose replicas nobody owns has no owners,
-    /// and an update does not begin to track them. A scale to zero has no replicas that somebody could own.
+    /// Upstream tracks the owners of the scale, which is an object of its own. If no manager owns the replicas of a scale, it has no
+    /// owners, and an update does not add them. A scale to zero has no replicas that a manager could own.
     pub fn of_scale(self, before: &Self, path: &[&str], is_zero: bool) -> Self {
         let elements = path.iter().map(|name| PathElement::Field((*name).into()));
         let elements: Vec<_> = elements.collect();
