@@ -169,7 +169,10 @@ pub async fn serve_metrics(
 
 /// Changes feature gates by the values of `--feature-gates`, all at once: one may need another that comes later.
 pub fn set_feature_gates(mut features: Features, gates: &[String]) -> anyhow::Result<Features> {
-    features.set(&gates.join(",")).context("--feature-gates")?;
+    // Those that a cluster reported are taken as they are.
+    if !gates.is_empty() {
+        features.set(&gates.join(",")).context("--feature-gates")?;
+    }
     Ok(features)
 }
 
