@@ -16,7 +16,7 @@ use crate::status::Code;
 
 mod victim;
 
-pub(crate) use victim::Victim;
+pub(crate) use victim::{Victim, priority_of};
 
 /// A reason of a node's rejection, as in [`Rejection::reasons`](crate::status::Rejection::reasons).
 type Reason = Cow<'static, str>;

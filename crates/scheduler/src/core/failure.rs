@@ -28,6 +28,8 @@ pub(super) struct SchedulingFailure {
     pub(super) explanation: Option<String>,
     pub(super) nominate: Nominate,
     pub(super) cleanup: Option<ClaimCleanup>,
+    /// PostFilter of DynamicResources released a claim: whether preemption is needed shows when that is done.
+    pub(super) deallocates: bool,
     /// What the plugin for claims of another generation decided.
     pub(super) plugin_decision: Option<Shared>,
     pub(super) victims: Option<(Arc<str>, Vec<Arc<PodInfo>>)>,
@@ -44,6 +46,7 @@ impl SchedulingFailure {
             explanation: None,
             nominate,
             cleanup: None,
+            deallocates: false,
             plugin_decision: None,
             victims: None,
             victims_terminating: false,
@@ -130,6 +133,7 @@ impl Core {
             }
             after.extend(preemption.text);
         }
+        let deallocates = released.is_something();
         let mut cleanup = released.cleanup;
         if has_devices
             && cleanup.is_none()
@@ -151,6 +155,7 @@ impl Core {
             explanation,
             nominate: preemption.nominate,
             cleanup,
+            deallocates,
             plugin_decision: released.plugin_decision,
             victims: preemption.victims,
             victims_terminating: preemption.victims_terminating,
@@ -245,6 +250,7 @@ impl Core {
             explanation,
             nominate,
             cleanup,
+            deallocates: _,
             plugin_decision,
             victims,
             victims_terminating: _,

@@ -97,6 +97,7 @@ impl Core {
             self.fail_gang(members, &Round::default(), &message, gang, time);
             return;
         }
+        let start = self.next_start;
         let mut search = self.search(&members, needed, profile, false, time);
         if !search.last.is_over(needed) {
             self.revert_round(&mut search.last);
@@ -108,6 +109,7 @@ impl Core {
                 needed,
                 gang,
                 profile,
+                start,
             };
             if self.preempts_for_groups(profile) {
                 self.preempt_for_unplaced_gang(&unplaced, first, placed, time);

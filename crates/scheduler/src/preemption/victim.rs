@@ -17,6 +17,7 @@ pub(crate) struct Victim {
     /// The pods, each with its node.
     pub(crate) pods: Vec<(Arc<PodInfo>, Arc<str>)>,
     priority: i32,
+    /// It is a group, or a pod in one.
     is_group: bool,
 }
 
@@ -39,15 +40,15 @@ impl Victim {
                     Some(group) if group.is_disrupted_as_a_whole => {
                         let victim = groups.entry(&group.key).or_insert_with(|| Self {
                             pods: Vec::new(),
-                            priority: group.priority,
+                            priority: priority_of(pod, Some(group)),
                             is_group: true,
                         });
                         victim.pods.push(placed);
                     }
                     _ => victims.push(Self {
-                        priority: pod.priority(),
+                        priority: priority_of(pod, group),
+                        is_group: pod.group().is_some(),
                         pods: vec![placed],
-                        is_group: false,
                     }),
                 }
             }
@@ -63,8 +64,8 @@ impl Victim {
         times.min().unwrap_or(Timestamp::MAX)
     }
 
-    /// Most important first (`moreImportantVictim`): the higher priority; a group before a pod; of groups the larger one; the
-    /// earlier start.
+    /// Most important first (`moreImportantVictim`): the higher priority; a group, or a pod in one, before
+    /// other pods; of groups the larger one; the earlier start.
     pub(crate) fn compare_importance(&self, other: &Self) -> Ordering {
         let of_groups = |size: &Self| if size.is_group { size.pods.len() } else { 0 };
         let first = |victim: &Self| victim.pods.first().map(|(pod, _)| pod.key.clone());
@@ -73,6 +74,14 @@ impl Victim {
             .then_with(|| of_groups(other).cmp(&of_groups(self)))
             .then_with(|| self.earliest_start_time().cmp(&other.earliest_start_time()))
             .then_with(|| first(self).cmp(&first(other)))
+    }
+}
+
+/// The priority by which a pod is protected from PodGroups: that of its group if it can only be disrupted with that.
+pub(crate) fn priority_of(pod: &PodInfo, group: Option<&Arc<PodGroup>>) -> i32 {
+    match group {
+        Some(group) if group.is_disrupted_as_a_whole => group.priority,
+        _ => pod.priority(),
     }
 }
 

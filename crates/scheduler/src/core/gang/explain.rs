@@ -159,7 +159,7 @@ impl Core {
         profile: &Profile,
         time: Time,
     ) -> (GangOutcome, Option<UnscheduledMember>, Option<Chosen>) {
-        let needed = tried.needed;
+        let (needed, start) = (tried.needed, self.next_start);
         let mut search = self.search(tried.pods, needed, profile, false, time);
         if search.last.is_over(needed) {
             let left_out = self.left_out(tried, &search.order, &search.last, profile, time);
@@ -177,6 +177,7 @@ impl Core {
                 needed,
                 gang: tried.gang,
                 profile,
+                start,
             };
             if let Ok(found) = self.select_victims(&unplaced, time) {
                 record_placements(members, &found.order, &found.round, tried.asked);

@@ -5,6 +5,7 @@
 //! still fits somewhere: those whose eviction would violate a PodDisruptionBudget first, and more important ones before others.
 //! [`reprieve`] decides that.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
@@ -18,7 +19,7 @@ use crate::core::{Core, Time};
 use crate::framework::Plugin;
 use crate::pod::PodInfo;
 use crate::podgroups::claims::PodGroup;
-use crate::preemption::{self, Victim, split_by_pdb_violation};
+use crate::preemption::{self, Victim, priority_of, split_by_pdb_violation};
 
 /// How many pods are placed in one preemption at most, not counting repeated rounds of a search. After that no more victims are
 /// reprieved, except those that are on other nodes than the gang.
@@ -35,6 +36,8 @@ pub(super) struct UnplacedGang<'a> {
     pub(super) needed: usize,
     pub(super) gang: &'a PodGroup,
     pub(super) profile: &'a Profile,
+    /// Where the search began that found no place for it.
+    pub(super) start: usize,
 }
 
 /// Where a gang fits, and which pods are preempted for it. Nothing of it is assumed any longer.
@@ -78,6 +81,12 @@ impl Core {
     ) {
         let members = unplaced.members.to_vec();
         let (gang, profile) = (unplaced.gang, unplaced.profile);
+        let mut places = first.places.iter();
+        // As for a pod alone, whether preemption is needed shows when the claim is deallocated.
+        if places.any(|(_, place)| place.deallocates()) {
+            self.handle_gang_failure(members, first, placed, profile, gang, time);
+            return;
+        }
         let mut waits = self.has_victims_terminating(unplaced);
         if !waits {
             match self.select_victims(unplaced, time) {
@@ -114,8 +123,12 @@ impl Core {
         let pods = unplaced.members.iter().map(|member| &member.queued.info);
         let nodes = pods.filter_map(|pod| self.cache.node(self.nominated_node(pod)?));
         let mut there = nodes.flat_map(|node| &node.pods);
+        let groups = self.gangs.as_ref();
+        let group_of = |pod: &PodInfo| groups.and_then(|groups| groups.group_of(pod));
         there.any(|pod| {
-            pod.is_terminating() && pod.is_preempted && pod.priority() < unplaced.gang.priority
+            pod.is_terminating()
+                && pod.is_preempted
+                && priority_of(pod, group_of(pod)) < unplaced.gang.priority
         })
     }
 
@@ -137,13 +150,12 @@ impl Core {
             let why = "preemption: No preemption victims found for incoming preemptor";
             return Err(why.to_owned());
         }
-        let (start, count) = (self.next_start, candidates.len());
+        let (next_start, count) = (self.next_start, candidates.len());
         let searches = LEAST_SEARCHES.max(MOST_PLACEMENTS / unplaced.members.len().max(1));
         let mut trials = Trials {
             core: self,
             unplaced,
             candidates,
-            start,
             time,
         };
         let found = reprieve(&mut trials, count, searches);
@@ -151,7 +163,7 @@ impl Core {
         for candidate in &mut candidates {
             self.restore_pods(candidate.removed.drain(..));
         }
-        self.next_start = start;
+        self.next_start = next_start;
         let Some((found, victims)) = found else {
             return Err(
                 "preemption: the pod group does not fit without its victims either".to_owned(),
@@ -202,11 +214,16 @@ impl Core {
         }
         for (member, (_, place)) in members.into_iter().zip(first.places) {
             let node = found.node_of(&member);
+            let has_place = node.is_some();
             let nominate = node.map_or(Nominate::Keep, Nominate::Set);
             match place {
                 MemberResult::Unschedulable(failure) => {
                     let mut failure = without_victims(*failure);
                     failure.nominate = nominate;
+                    if has_place {
+                        // It fits on its node with the claims that it has.
+                        failure.cleanup = None;
+                    }
                     self.handle_scheduling_failure(member.queued, profile, failure, time);
                 }
                 _ => self.wait_for_gang(member.queued, PREEMPTING, nominate, profile, time),
@@ -230,8 +247,6 @@ struct Trials<'c, 'p> {
     core: &'c mut Core,
     unplaced: &'p UnplacedGang<'p>,
     candidates: Vec<Candidate>,
-    /// Where each search begins, so that the same state has the same result.
-    start: usize,
     time: Time,
 }
 
@@ -253,9 +268,11 @@ impl Cluster for Trials<'_, '_> {
             members,
             needed,
             profile,
+            start,
             ..
         } = *self.unplaced;
-        self.core.next_start = self.start;
+        // The same state has the same result: with all of the victims the gang does not fit.
+        self.core.next_start = start;
         let search = self.core.search(members, needed, profile, false, self.time);
         let Search {
             order, mut last, ..
@@ -269,11 +286,13 @@ impl Cluster for Trials<'_, '_> {
         })
     }
 
-    fn is_elsewhere(&self, victim: usize, found: &Preemption) -> bool {
+    fn split(&self, victims: Range<usize>, found: &Preemption) -> (Vec<usize>, Vec<usize>) {
         let places = &found.round.places;
         let jobs = places.iter().filter_map(|(_, place)| place.job());
         let nodes: FxHashSet<&str> = jobs.map(|job| &*job.node).collect();
-        let mut pods = self.candidates[victim].victim.pods.iter();
-        pods.all(|(_, node)| !nodes.contains(&**node))
+        victims.partition(|victim| {
+            let mut pods = self.candidates[*victim].victim.pods.iter();
+            pods.all(|(_, node)| !nodes.contains(&**node))
+        })
     }
 }

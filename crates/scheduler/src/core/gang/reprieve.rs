@@ -4,6 +4,8 @@
 //! group does not fit beside it. [`reprieve`] decides the same with fewer searches: bisection finds how many of the next victims
 //! can be restored together. The number of searches is limited.
 
+use std::ops::Range;
+
 /// A cluster from which possible victims can be removed. They are numbered from 0 in the order in which they are reprieved.
 pub(super) trait Cluster {
     /// Where the group fits.
@@ -15,8 +17,9 @@ pub(super) trait Cluster {
     fn restore(&mut self, victim: usize);
     /// Where the group fits now; the same each time in the same state.
     fn place(&mut self) -> Option<Self::Placement>;
-    /// Whether a victim is on none of the nodes of the group.
-    fn is_elsewhere(&self, victim: usize, placement: &Self::Placement) -> bool;
+    /// Splits victims into those that are on none of the nodes of the group, and the others.
+    fn split(&self, victims: Range<usize>, placement: &Self::Placement)
+    -> (Vec<usize>, Vec<usize>);
 }
 
 /// Removes all of `count` possible victims and restores as many as possible. Returns where the group fits then, and which
@@ -59,8 +62,7 @@ pub(super) fn reprieve<C: Cluster>(
         victims.push(fits);
         next = fits + 1;
     }
-    let (elsewhere, near): (Vec<usize>, Vec<usize>) =
-        (next..count).partition(|victim| cluster.is_elsewhere(*victim, &found));
+    let (elsewhere, near) = cluster.split(next..count, &found);
     victims.extend(near);
     if !elsewhere.is_empty() {
         elsewhere.iter().for_each(|victim| cluster.restore(*victim));
@@ -139,8 +141,8 @@ mod tests {
             (fitting.len() == self.needed.0).then_some(fitting)
         }
 
-        fn is_elsewhere(&self, victim: usize, placement: &Vec<usize>) -> bool {
-            !placement.contains(&self.victims[victim].0)
+        fn split(&self, victims: Range<usize>, placement: &Vec<usize>) -> (Vec<usize>, Vec<usize>) {
+            victims.partition(|victim| !placement.contains(&self.victims[*victim].0))
         }
     }
 

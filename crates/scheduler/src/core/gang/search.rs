@@ -51,6 +51,11 @@ impl MemberResult {
         }
     }
 
+    /// Whether a claim of the pod is deallocated, so that it may fit without preemption.
+    pub(super) fn deallocates(&self) -> bool {
+        matches!(self, Self::Unschedulable(failure) if failure.deallocates)
+    }
+
     fn is_unschedulable(&self) -> bool {
         matches!(self, Self::Unschedulable(_))
     }
