@@ -112,6 +112,14 @@ impl Elector {
 
     /// Clears the holder of the Lease if this process holds it.
     pub(crate) async fn release(&self) -> Result<(), kube::Error> {
+        match self.clear_holder().await {
+            // By a renewal that was given up after it had been sent.
+            Err(error) if is_conflict(&error) => self.clear_holder().await,
+            released => released,
+        }
+    }
+
+    async fn clear_holder(&self) -> Result<(), kube::Error> {
         let Some(mut lease) = self.api.get_opt(&self.settings.name).await? else {
             return Ok(());
         };

@@ -19,9 +19,19 @@ impl Elector {
         loop {
             let before = elector.clock.millis();
             let limit = elector.settings.renew_deadline;
-            let attempt = tokio::select! {
-                () = shutdown.cancelled() => return None,
-                attempt = tokio::time::timeout(limit, elector.attempt()) => attempt,
+            let attempt = {
+                let mut attempt = std::pin::pin!(tokio::time::timeout(limit, elector.attempt()));
+                tokio::select! {
+                    biased;
+                    attempt = &mut attempt => Ok(attempt),
+                    // It may win at the server meanwhile: what is won has to be released.
+                    () = shutdown.cancelled() => {
+                        tokio::time::timeout(elector.settings.retry_period, attempt).await
+                    }
+                }
+            };
+            let Ok(attempt) = attempt else {
+                return None;
             };
             let lease = &elector.settings.name;
             match attempt {

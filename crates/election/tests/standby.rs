@@ -102,3 +102,12 @@ async fn regression_a_release_without_an_answer_ends() {
     let leadership = elector.acquire(&CancellationToken::new()).await;
     leadership.expect("it leads").release().await;
 }
+
+/// An attempt that was under way at the shutdown was dropped: the Lease that it won was not released.
+#[tokio::test(start_paused = true)]
+async fn regression_what_is_won_at_the_end_of_the_process_can_be_released() {
+    let elector = standby_of(expired(), |_| true);
+    let shutdown = CancellationToken::new();
+    let (leadership, ()) = tokio::join!(elector.acquire(&shutdown), async { shutdown.cancel() });
+    leadership.expect("it has won").release().await;
+}
