@@ -110,7 +110,8 @@ pub(super) fn intel_rdt(
     if let Some(monitoring) = &wanted.enable_monitoring {
         settings.enable_monitoring = Some(monitoring.value);
     }
-    check(settings, spec.isolation).map_err(|reason| (field, reason))
+    // Plugins are only where containers have this isolation. The runtime enters it when the container is started, which is later.
+    check(settings, Isolation::Namespaces).map_err(|reason| (field, reason))
 }
 
 /// The interfaces of the node that a container gets, by their names there.

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::super::linux;
 use super::{container, oci};
 use crate::rdt;
+use crate::spec::Isolation;
 
 /// They were refused as not supported, although the node applies those of CDI.
 #[test]
@@ -22,7 +23,13 @@ fn regression_intel_rdt_settings_are_applied() {
             clos_id: Some("gold".to_owned()),
             ..IntelRdt::default()
         });
-        linux::intel_rdt(&wanted, &mut spec, |_, _| Ok(())).expect("settings");
+        // It is not known before the container is started: they were refused as those of an agent without root.
+        spec.isolation = Isolation::None;
+        let set = linux::intel_rdt(&wanted, &mut spec, |_, isolation| match isolation {
+            Isolation::Namespaces => Ok(()),
+            _ => Err(rdt::Unavailable::NotRoot),
+        });
+        set.expect("settings");
         let settings = oci(&spec).pointer("/linux/intelRdt").cloned();
         assert_eq!(settings.unwrap_or_default(), expected);
     };
