@@ -11,6 +11,7 @@ use kube::ResourceExt;
 use super::{Node, log_path};
 use crate::disk::{self, Used};
 use crate::error::{AtPath as _, PathError};
+use crate::shim::log::open_log;
 use crate::shim::spec::Mount;
 
 /// Of the file, and of the log: bytes, and lines.
@@ -71,7 +72,7 @@ pub(super) fn read(
 ) -> String {
     let file = path(node, pod, &container.name, attempt);
     let mut bytes = Vec::new();
-    if let Ok(mut file) = fs::File::open(file) {
+    if let Ok(mut file) = open_log(&file) {
         // The end of it, as by a kubelet. What cannot be read was not said.
         let length = file.metadata().map_or(0, |metadata| metadata.len());
         let from = length.saturating_sub(LONGEST as u64);
@@ -88,7 +89,7 @@ pub(super) fn read(
 
 /// The last lines of a log, without the times in front of them.
 fn end_of(log: &Path) -> std::io::Result<String> {
-    let mut file = fs::File::open(log)?;
+    let mut file = open_log(log)?;
     let length = file.metadata()?.len();
     // The timestamps of the lines are removed later: sixteen times the limit is enough to read.
     let from = length.saturating_sub(16 * LOG.0 as u64);
@@ -134,5 +135,21 @@ mod tests {
         check(&["P DONE"], "DONE");
         check(&["P a ", "F b", "P c"], "a b\nc");
         check(&[], "");
+    }
+    /// The attack: a pod with the directory of logs as its volume puts a link to a file of the host in the place of a log, which its
+    /// status showed, or a pipe, for which a thread of the agent waited.
+    #[test]
+    fn regression_what_is_no_log_is_not_read() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let log = directory.path().join("0.log");
+        let secret = directory.path().join("secret");
+        fs::write(&secret, "2026-01-01T00:00:00Z stdout F secret\n").expect("a file");
+        std::os::unix::fs::symlink(&secret, &log).expect("a link");
+        end_of(&log).expect_err("a link");
+        fs::remove_file(&log).expect("removed");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &log, kind, mode, 0).expect("a pipe");
+        end_of(&log).expect_err("a pipe");
     }
 }

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use super::{Body, Query, Refusal};
 use crate::config::RuntimeKind;
 use crate::pods::{ContainerState, Node, log_path};
+use crate::shim::log::open_log;
 use crate::shim::spec::Exit;
 use crate::watching;
 
@@ -194,7 +195,7 @@ async fn copy(
     mut exit: ExitWatch,
     sender: &Sender,
 ) -> std::io::Result<()> {
-    let mut file = open(path)?;
+    let mut file = open_log(path)?;
     if let Some(lines) = options.tail {
         let at = tail(&mut file, lines)?;
         file.seek(SeekFrom::Start(at))?;
@@ -260,20 +261,6 @@ async fn copy(
     }
 }
 
-/// Opens a log. A pod that has the directory of logs as its volume can put something else there: a link to any file of the host, which
-/// would be shown, or a pipe, which would be waited for.
-fn open(path: &Path) -> std::io::Result<std::fs::File> {
-    use std::os::unix::fs::OpenOptionsExt as _;
-    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
-    let mut options = std::fs::File::options();
-    let options = options.read(true).custom_flags(flags.bits().cast_signed());
-    let file = options.open(path)?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(std::io::Error::other("the log is not a regular file")),
-    }
-}
-
 /// What is where a log is followed.
 enum Next {
     /// The same file.
@@ -286,7 +273,7 @@ enum Next {
 
 fn successor(path: &Path, file: &std::fs::File) -> std::io::Result<Next> {
     use std::os::unix::fs::MetadataExt;
-    let next = match open(path) {
+    let next = match open_log(path) {
         Ok(next) => next,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Next::None),
         Err(error) => return Err(error),

@@ -75,6 +75,19 @@ impl Log {
     }
 }
 
+/// Opens a log for reading. A pod that has the directory of logs as its volume can put something else there: a link to any file of the
+/// host, which would be shown, or a pipe, which would be waited for.
+pub(crate) fn open_log(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let mut options = OpenOptions::new();
+    let options = options.read(true).custom_flags(flags.bits().cast_signed());
+    let file = options.open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("the log is not a regular file")),
+    }
+}
+
 /// Renames a log to its name with the time of day, as the kubelet does. Returns the new path.
 pub(crate) fn put_aside(path: &Path) -> io::Result<PathBuf> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
