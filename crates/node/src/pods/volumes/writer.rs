@@ -73,6 +73,7 @@ pub(super) fn write(root: &Path, files: &Entries, group: Option<u32>) -> Result<
     // Also what an agent left that ended during a write.
     let current = read_link(&volume, DATA).at(root)?;
     for name in entries(&volume).at(root)? {
+        let name = name.at(root)?;
         let keep = name == Path::new(DATA)
             || current == name
             || name.to_str().is_some_and(|name| wanted.contains(name));
@@ -100,17 +101,16 @@ fn read_link(at: &OwnedFd, name: &str) -> io::Result<PathBuf> {
     )))
 }
 
-/// The names in a directory.
-fn entries(directory: &OwnedFd) -> io::Result<Vec<PathBuf>> {
-    let mut names = Vec::new();
-    for entry in Dir::read_from(directory)? {
-        let entry = entry?;
-        let name = entry.file_name().to_bytes();
-        if !matches!(name, b"." | b"..") {
-            names.push(PathBuf::from(std::ffi::OsStr::from_bytes(name)));
+/// The names in a directory, one after the other: a container may have made millions.
+fn entries(directory: &OwnedFd) -> io::Result<impl Iterator<Item = io::Result<PathBuf>> + use<>> {
+    Ok(Dir::read_from(directory)?.filter_map(|entry| match entry {
+        Ok(entry) => {
+            let name = entry.file_name().to_bytes();
+            let is_content = !matches!(name, b"." | b"..");
+            is_content.then(|| Ok(PathBuf::from(std::ffi::OsStr::from_bytes(name))))
         }
-    }
-    Ok(names)
+        Err(error) => Some(Err(io::Error::from(error))),
+    }))
 }
 
 /// Writes all files into a new directory of the volume. `root` is the path of the volume, for errors.
@@ -240,12 +240,10 @@ fn has_no_others(data: &OwnedFd, files: &Entries) -> io::Result<bool> {
         .collect();
     let top = Path::new("");
     for path in std::iter::once(top).chain(above.into_iter().filter(|path| *path != top)) {
-        let names = entries(&directory(data, &Path::new(".").join(path))?)?;
-        if !names
-            .iter()
-            .all(|name| known.contains(path.join(name).as_path()))
-        {
-            return Ok(false);
+        for name in entries(&directory(data, &Path::new(".").join(path))?)? {
+            if !known.contains(path.join(name?).as_path()) {
+                return Ok(false);
+            }
         }
     }
     Ok(true)
