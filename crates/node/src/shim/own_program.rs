@@ -10,7 +10,10 @@ use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, IntoRawFd as _, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{CWD, Mode, OFlags, StatVfsMountFlags, fstat, fstatvfs};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, StatVfsMountFlags, StatxAttributes, StatxFlags, fstat, fstatvfs,
+    statx,
+};
 use rustix::mount::{OpenTreeFlags, open_tree};
 use rustix::process::{WaitOptions, waitpid};
 
@@ -27,13 +30,17 @@ const NONE: i32 = 0;
 /// Why it goes on as it was started: the kernel does not permit mounts to this user, and containers neither, or is older than 5.12.
 pub(super) fn execute() -> io::Result<()> {
     let own = open(Path::new(OWN))?;
-    if is_read_only(own.as_fd())? {
+    if is_own_mount(own.as_fd())? {
         restore_name();
         return Ok(());
     }
-    let cloned = clone(Path::new(OWN)).or_else(|_| clone_apart())?;
+    let cloned = match clone(Path::new(OWN)).or_else(|_| clone_apart()) {
+        // Only the host can make that file system writable.
+        Err(_) if is_read_only(own.as_fd())? => return Ok(()),
+        cloned => cloned?,
+    };
     // Its path may lead to another file by now: an agent that was replaced has other helpers.
-    if !is_same(own.as_fd(), cloned.as_fd())? || !is_read_only(cloned.as_fd())? {
+    if !is_same(own.as_fd(), cloned.as_fd())? || !is_own_mount(cloned.as_fd())? {
         return Err(io::Error::other("the program has no read-only mount"));
     }
     let path = format!("/proc/self/fd/{}", cloned.as_raw_fd());
@@ -70,6 +77,14 @@ fn open(path: &Path) -> io::Result<OwnedFd> {
 fn is_read_only(file: BorrowedFd<'_>) -> io::Result<bool> {
     let flags = fstatvfs(file)?.f_flag;
     Ok(flags.contains(StatVfsMountFlags::RDONLY))
+}
+
+/// Whether a file comes from a read-only mount of it alone. A file system that is read-only as a whole does not last: hosts with one
+/// make it writable for updates, while containers run.
+fn is_own_mount(file: BorrowedFd<'_>) -> io::Result<bool> {
+    let found = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::empty())?;
+    let is_root = found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
+    Ok(is_root && is_read_only(file)?)
 }
 
 fn is_same(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> io::Result<bool> {
