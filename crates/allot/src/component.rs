@@ -191,3 +191,20 @@ pub fn read_scheduler_config(
         std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     allot_scheduler::config::parse(&text, features).with_context(|| file.display().to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use allot_model::features::{Feature, Features, Release};
+
+    use super::set_feature_gates;
+
+    /// A cluster of 1.33 can report the gate on whose dependency is off: to explain its pods failed.
+    #[test]
+    fn regression_gates_that_a_cluster_reports_are_taken_as_they_are() {
+        let reported = Features::of(Release::new(33))
+            .with(Feature::DRAAdminAccess, true)
+            .with(Feature::DynamicResourceAllocation, false);
+        let features = set_feature_gates(reported.clone(), &[]).expect("no gate is set");
+        assert_eq!(features, reported);
+    }
+}
