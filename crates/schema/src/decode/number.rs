@@ -99,6 +99,15 @@ mod tests {
         );
     }
 
+    /// Without the feature `float_roundtrip` of serde_json these were read as their neighbours.
+    #[test]
+    fn regression_floats_are_read_as_they_are_written() {
+        for text in ["11.285739033213071", "123456789.12345679", "5e-324"] {
+            let read: Value = serde_json::from_str(text).unwrap();
+            assert_eq!(read.to_string(), text);
+        }
+    }
+
     #[test]
     fn a_number_is_found_as_it_is_written() {
         let text = br#"{"1e3":"a\"1.50","b":[1,1.50,0.0,-0,1e3],"c":99999999999999999999}"#;
