@@ -104,6 +104,8 @@ fn user(stored: &Value, id: &str, secret: &str, now: Timestamp) -> Result<User, 
     let expiration = data(stored, "expiration");
     if !expiration.is_empty() {
         let expiration = std::str::from_utf8(&expiration).ok();
+        // The library also reads other forms than those of RFC 3339.
+        let expiration = expiration.filter(|it| allot_schema::decode::time_error(it).is_none());
         let expiration = expiration.and_then(|it| it.parse::<Timestamp>().ok());
         // A time that cannot be read is over.
         if expiration.is_none_or(|it| it <= now) {
@@ -215,6 +217,8 @@ mod tests {
             "2030-01-01T01:00:00+01:00",
             "2030-01-01T00:00:00Z",
             "2030-01-01",
+            "2040-01-01 00:00:00Z",
+            "20400101T000000Z",
             "tomorrow",
         ] {
             check(&[("expiration", over)], Err(Refused::Expired));
