@@ -109,7 +109,8 @@ fn validate(object: &Value, errors: &mut ErrorList) {
 
 /// Checks the terms of which nodes may have one: every label with values, and neither a label nor a term twice.
 fn topologies(object: &Value, errors: &mut ErrorList) {
-    let mut terms = Vec::new();
+    // How many terms have the same labels.
+    let mut terms: BTreeMap<_, usize> = BTreeMap::new();
     let all = items(&object["allowedTopologies"]);
     for (index, term) in all.iter().enumerate() {
         let path = Path::new("allowedTopologies")
@@ -137,11 +138,15 @@ fn topologies(object: &Value, errors: &mut ErrorList) {
         }
         // Upstream compares with as many empty terms as there are terms, too.
         let empty = if labels.is_empty() { all.len() } else { 0 };
-        let equal = terms.iter().filter(|other| **other == labels).count();
-        for _ in 0..empty + equal {
+        let equal = terms.entry(labels).or_default();
+        for _ in 0..empty + *equal {
             errors.push(Error::duplicate(&path, ""));
+            // Each of many terms has as many errors.
+            if errors.is_full() {
+                return;
+            }
         }
-        terms.push(labels);
+        *equal += 1;
     }
 }
 
