@@ -105,6 +105,8 @@ fn settled(resource: &Resource, mut object: Value) -> Result<Value> {
 
 /// A custom object in the version that it was stored in.
 fn settled_custom(resource: &Resource, mut object: Value) -> Result<Value> {
+    // A float that is whole is written as an integer, and one beyond those with a sign would be read as another number.
+    allot_schema::decode::settle_numbers(&mut object);
     if object.get("kind").is_some() {
         // Stored objects have no kind: an object with a kind has already been converted and defaulted.
         return Ok(object);
