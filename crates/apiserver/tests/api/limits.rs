@@ -17,7 +17,7 @@ use allot_apiserver::pki::Authority;
 use allot_apiserver::{Config, Limits, Server, serve};
 use rustls_pki_types::pem::PemObject;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
 
@@ -103,7 +103,10 @@ impl Behind {
             .with_no_client_auth();
         config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
         let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
-        let stream = TcpStream::connect(self.address).await?;
+        let socket = TcpSocket::new_v4()?;
+        // The kernel would let the buffer of an unread answer grow to tens of megabytes.
+        socket.set_recv_buffer_size(64 << 10)?;
+        let stream = socket.connect(self.address).await?;
         connector
             .connect("localhost".try_into().unwrap(), stream)
             .await
