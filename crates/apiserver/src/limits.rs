@@ -42,11 +42,23 @@ const TREE_NODE: usize = 1 << 10;
 /// Memory that a document takes as a tree while it is a request's object, roughly: for the limit of concurrent decoding.
 ///
 /// What takes most is not text. A million elements `{}` of a list, with the fields that their type gives them, take more than
-/// a gigabyte. Objects, lists and members are counted by the characters that begin them in JSON and YAML. In protobuf they
-/// begin with their length, which is a small byte where there are many of them.
+/// a gigabyte, and so do elements `null`, which become objects with these fields. Objects, lists and members are counted by
+/// the characters that begin them in JSON and YAML, or those that separate elements if there are more. In YAML the lists of a
+/// line begin with dashes. In protobuf they begin with their length, which is a small byte where there are many of them.
 pub(crate) fn tree_size(document: &[u8]) -> usize {
-    let begins = |byte: &&u8| matches!(byte, b'{' | b'[' | b':' | 0..=31);
-    let nodes = document.iter().filter(begins).count();
+    let (mut begun, mut separated, mut small, mut dashes) = (0, 0, 0, 0);
+    let mut before = b'\n';
+    for byte in document {
+        match byte {
+            b'{' | b'[' | b':' => begun += 1,
+            b',' => separated += 1,
+            b' ' if before == b'-' => dashes += 1,
+            0..=31 => small += 1,
+            _ => {}
+        }
+        before = *byte;
+    }
+    let nodes = usize::max(begun, separated) + usize::max(small, dashes);
     document.len() * TREE_FACTOR + nodes * TREE_NODE
 }
 
@@ -242,6 +254,19 @@ mod tests {
             ("empty objects", "{},".repeat(MIB / 3), 300, 400),
             ("lists of a number", "[0],".repeat(MIB / 4), 200, 300),
             ("members", "\"a\":0,".repeat(MIB / 6), 150, 200),
+            (
+                "elements that become objects",
+                "null,".repeat(MIB / 5),
+                200,
+                250,
+            ),
+            ("elements that are none", "0,".repeat(MIB / 2), 500, 550),
+            (
+                "lists in a line",
+                "- - - - - - - a\n".repeat(MIB / 16),
+                440,
+                470,
+            ),
             ("elements of YAML", "- a:\n".repeat(MIB / 5), 350, 450),
             (
                 "messages of protobuf",

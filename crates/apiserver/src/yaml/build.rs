@@ -12,8 +12,9 @@ use super::resolve::{Scalar, resolve};
 
 /// Levels of maps and lists; the decoder of JSON takes fewer. Upstream stops at 10 000.
 const MAX_DEPTH: usize = 256;
-/// What aliases and the values that they repeat take at most, in bytes.
-const MAX_ALIASED: usize = 16 << 20;
+/// What aliases and the values that they repeat take at most, in bytes. An element of two bytes can become an object with
+/// many fields, and what aliases repeat does not count for the memory of decoding.
+const MAX_ALIASED: usize = 1 << 20;
 /// Repeated keys that are named at most.
 pub(super) const MAX_REPEATED: usize = 64;
 /// What a value takes beside its text, in bytes.
