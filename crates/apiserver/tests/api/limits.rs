@@ -130,13 +130,22 @@ impl Behind {
 }
 
 pub async fn metric(server: &Server, name: &str) -> f64 {
+    number_in(&metrics(server).await, name)
+}
+
+/// The text of `/metrics`.
+pub async fn metrics(server: &Server) -> String {
     let (_, text) = crate::send(server, User::admin(), "GET", "/metrics", "", b"").await;
-    let text = text.as_str().unwrap().to_owned();
-    let line = text
+    text.as_str().unwrap().to_owned()
+}
+
+/// A number in the text of `/metrics`.
+pub fn number_in(metrics: &str, name: &str) -> f64 {
+    let line = metrics
         .lines()
         .find(|line| line.starts_with(&format!("{name} ")));
     line.and_then(|line| line.rsplit(' ').next()?.parse().ok())
-        .unwrap_or_else(|| panic!("no {name} in {text}"))
+        .unwrap_or_else(|| panic!("no {name} in {metrics}"))
 }
 
 /// The head of a request.
